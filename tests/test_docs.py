@@ -1,14 +1,11 @@
 """Examples in the documentation run, its commands exist, and its tables match the registries."""
 
-import dataclasses
 import doctest
 import importlib
 import inspect
-import json
 import pydoc
 import re
 import runpy
-import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +17,6 @@ import dpaudit
 from dpaudit import mechanisms
 from dpaudit.adversaries import ADVERSARIES
 from dpaudit.cli import COMMANDS, app
-from dpaudit.configuration import Settings, read_settings
 from dpaudit.lower_bounds import RULES
 from dpaudit.mechanisms import (
     Augmentation,
@@ -176,32 +172,6 @@ def test_the_gallery_shows_every_figure_with_its_command():
     shown = {Path(file).name for file in re.findall(r"\]\(figures/([^)]+)\)", page)}
     drawn = {path.name for path in (ROOT / "docs" / "figures").glob("*.png")}
     assert shown == drawn, again
-
-
-def test_the_schema_of_audit_toml_has_every_setting_and_choice():
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((ROOT / "docs" / "assets" / "audit.schema.json").read_text("utf8"))
-    again = "make it again: python docs/_site/schema.py"
-    settings = {field.name for field in dataclasses.fields(Settings)}
-    assert set(schema["properties"]) == settings, again
-    for name, registry in (("adversary", ADVERSARIES), ("preset", PRESETS)):
-        suggested = schema["properties"][name]["anyOf"][0]["enum"]
-        assert set(suggested) <= set(registry), again
-    example = tomllib.loads((ROOT / "examples" / "audit.toml").read_text("utf8"))
-    jsonschema.validate(example, schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"runs": "many"}, schema)
-
-
-def test_the_example_of_audit_toml_has_every_setting_with_its_default():
-    made = runpy.run_path(str(ROOT / "docs" / "_site" / "schema.py"))
-    text = (ROOT / "examples" / "audit.toml").read_text("utf8")
-    assert text == made["example"](), "make it again: python docs/_site/schema.py"
-    names = re.findall(r"^(?:# )?(\w+) = ", text, flags=re.MULTILINE)
-    assert names == [field.name for field in dataclasses.fields(Settings)]
-    given = read_settings(ROOT / "examples" / "audit.toml")
-    default = Settings(name="audit", store=given.store).resolved()
-    assert given.resolved() == default
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -52,14 +52,7 @@ def check_outputs(
     overwrite: bool = False,
     room: int = ROOM,
 ) -> None:
-    """Raise `InvalidInput` for outputs that could not be written, or that would destroy a file.
-
-    Arguments:
-        outputs: The files to be written by the names of their options; `None` for none.
-        inputs: The files that are read, which are never replaced, by their names.
-        overwrite: Whether files that dpaudit did not write may be replaced.
-        room: Bytes that each output may need.
-    """
+    """Raise `InvalidInput` for outputs that could not be written, or that would destroy a file."""
     taken: dict[str, Path] = {}
     for name, given in (inputs or {}).items():
         if given is not None and str(given) != ":memory:":
@@ -82,14 +75,7 @@ def check_outputs(
 
 
 def check_output(name: str, path: Path, *, overwrite: bool = False, room: int = ROOM) -> None:
-    """Raise `InvalidInput` if a file cannot be written, or if it would destroy another's file.
-
-    Arguments:
-        name: Its option or argument, for the message.
-        path: The file.
-        overwrite: Whether a file that dpaudit did not write may be replaced.
-        room: Bytes that it may need.
-    """
+    """Raise `InvalidInput` if a file cannot be written, or if it would destroy another's file."""
     place = f"{name} must be a file that can be written, got {shown(str(path))}"
     try:
         opened = _descriptor(path)
@@ -174,10 +160,6 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a draft in the same folder, and rename it: a kill never leaves half a file.
 
     A pipe or a device, such as ``/dev/stdout``, is written directly.
-
-    Arguments:
-        path: The file.
-        write: Writes the content to the binary stream that it is given.
     """
     opened = _descriptor(path)
     if opened is not None or _is_special(path):
@@ -203,14 +185,7 @@ def write_text(path: Path, text: str) -> None:
 def write_output(
     path: str | os.PathLike[str], content: str | bytes, *, name: str = "path", overwrite: bool
 ) -> Path:
-    """Write an output of the user's by the rule above; give its path.
-
-    Arguments:
-        path: The file.
-        content: What it will contain; text is written as UTF-8.
-        name: Its option or argument, for messages.
-        overwrite: Whether a file that dpaudit did not write may be replaced.
-    """
+    """Write an output of the user's by the rule above; give its path."""
     target = Path(_validate.path(name, path))
     data = content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
     check_output(name, target, overwrite=overwrite, room=len(data))

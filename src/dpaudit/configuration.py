@@ -1,4 +1,4 @@
-"""The settings of ``dpaudit audit`` and ``dpaudit plan``: options over CONFIG.toml over the preset.
+"""The settings of ``dpaudit audit`` and ``dpaudit plan``: options over those of the preset.
 
 A setting that was not given is `None` until `Settings.resolved` fills it in.
 """
@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
 from dpaudit import _validate
-from dpaudit._inputs import read_text
 from dpaudit._outputs import check_output
 from dpaudit.adversaries import ADVERSARIES, adversary
 from dpaudit.errors import InvalidInput
@@ -21,9 +19,6 @@ from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
 from dpaudit.presets import INSERTIONS, PRESETS, preset
 from dpaudit.threat_models import Adversary
 from dpaudit.trainings.importing import load
-
-OWN_SETTINGS = ("simulation", "ranking", "simulations")
-"""Settings of an adversary, for those that have them, such as simulated-dimension."""
 
 
 def store_path(given: str | None) -> str:
@@ -35,18 +30,15 @@ COMPILE: dict[str, Any] = {"auto": "auto", "torch": True, "fused": "fused", "non
 """The values of ``compile``, as `dpaudit.engine.Speed` has them."""
 
 
-def _setting(
-    help: str, metavar: str | None = None, default: str = "", *, option: bool = True
-) -> Any:
-    """A field of `Settings`, with what the command line and the schema of CONFIG.toml show.
+def _setting(help: str, metavar: str | None = None, default: str = "") -> Any:
+    """A field of `Settings`, with what the help of its option shows.
 
     Arguments:
         help: What the setting is, in sentences that stand alone.
-        metavar: Name of the value in the help of the option; by default its type.
-        default: What leaving it out means, as the help shows it.
-        option: Whether there is an option; if not, the setting is only a key of CONFIG.toml.
+        metavar: Name of the value; by default its type.
+        default: What leaving it out means.
     """
-    shown = {"help": help, "metavar": metavar, "default": default or True, "option": option}
+    shown = {"help": help, "metavar": metavar, "default": default or True}
     return field(default=None, metadata=shown)
 
 
@@ -64,15 +56,6 @@ class Settings:
         "predictions, or FILE.py:function of (canary, returned).",
         "NAME",
         "simulated-dimension; for a function, chosen by the type of the returned value",
-    )
-    simulation: str | None = _setting(
-        "Kind of simulations of the adversary simulated-dimension.", option=False
-    )
-    ranking: str | None = _setting(
-        "How the adversary simulated-dimension ranks dimensions.", option=False
-    )
-    simulations: int | None = _setting(
-        "Number of simulations of the adversary simulated-dimension.", option=False
     )
     runs: int | None = _setting(
         "Number of trainings. It must be an even number if there is a single canary. Another "
@@ -105,9 +88,6 @@ class Settings:
     learning_rate: float | None = _setting("Learning rate.", "e", "0.1; 0.01 on CIFAR-10")
     delta: float | None = _setting("Delta at which all bounds are computed.", default="1e-5")
     confidence: float | None = _setting("Confidence of each lower bound.", "c", "0.95")
-    horizons: tuple[int, ...] | None = _setting(
-        "Further numbers of steps to assess, each as a training that stops there.", option=False
-    )
     seed: int | None = _setting("Random seed.", "S", "0")
     data_dir: str | None = _setting(
         "Folder with CIFAR-10, or with the text and the model of a language model.",
@@ -120,14 +100,6 @@ class Settings:
         "updates are in float32.",
         "auto|float32|tf32|bfloat16",
         "auto: tf32 on a GPU, float32 on a CPU",
-    )
-    tile_size: int | None = _setting(
-        "Number of runs that are played together; by default chosen by memory.", option=False
-    )
-    virtual_batch: int | None = _setting(
-        "Number of examples whose gradients are computed at once, to save memory; by default those "
-        "of a whole batch.",
-        option=False,
     )
     compile: str | None = _setting(
         "How the training step is compiled. fused: a C++ function for small fully connected "
@@ -177,7 +149,6 @@ class Settings:
                 phase="first",
                 delta=1e-5,
                 confidence=0.95,
-                horizons=(),
                 seed=0,
                 device="auto",
                 precision="auto",
@@ -187,9 +158,8 @@ class Settings:
             )
         )
         complete._check()
-        crafter = complete.crafter()
-        own = {name: getattr(crafter, name, None) for name in OWN_SETTINGS}
-        return dataclasses.replace(complete, **own)
+        complete.crafter()  # raises for an adversary that is not known
+        return complete
 
     def _check(self) -> None:
         """Raise for a complete setting that is not in its range."""
@@ -214,8 +184,6 @@ class Settings:
         _validate.confidence(self.confidence)
         _validate.integer("seed", self.seed)
         _validate.one_of("compile", self.compile, tuple(COMPILE))
-        for horizon in self.horizons or ():
-            _validate.integer("horizons", horizon, at_least=1)
         if self.scores_out is not None:
             check_output("scores_out", Path(self.scores_out), overwrite=True)  # its place
 
@@ -224,24 +192,15 @@ class Settings:
         return Insertion.in_phase(self.phase or "first", period=self.period)  # type: ignore[arg-type]  # checked there
 
     def crafter(self) -> Adversary:
-        """The adversary, with its own settings."""
+        """The adversary."""
         name = self.adversary or ""
-        if ":" in name:
-            registered = load("adversary", name)
-            chosen = registered() if isinstance(registered, type) else registered
-            if not isinstance(chosen, Adversary):
-                raise InvalidInput(
-                    f"adversary must be an Adversary, got {name}, which is {chosen!r}"
-                )
-        else:
-            chosen = adversary(name)
-        own = {name: value for name in OWN_SETTINGS if (value := getattr(self, name)) is not None}
-        for name in sorted(own.keys() - getattr(chosen, "__dataclass_fields__", {}).keys()):
-            raise InvalidInput(
-                f"{name} is not a setting of the adversary {chosen.name}, got {own[name]!r}; leave "
-                "it out"
-            )
-        return dataclasses.replace(chosen, **own) if own else chosen  # type: ignore[type-var]
+        if ":" not in name:
+            return adversary(name)
+        registered = load("adversary", name)
+        chosen = registered() if isinstance(registered, type) else registered
+        if not isinstance(chosen, Adversary):
+            raise InvalidInput(f"adversary must be an Adversary, got {name}, which is {chosen!r}")
+        return chosen
 
     def training(self) -> DPSGD:
         """The training. Reads its data and imports torch."""
@@ -259,8 +218,6 @@ class Settings:
         speed = Speed(
             device=self.device or "auto",
             precision=precision,
-            tile_size=self.tile_size,
-            virtual_batch=self.virtual_batch,
             compile=COMPILE[self.compile or "auto"],
         )
         given = {
@@ -274,54 +231,3 @@ class Settings:
             "speed": speed,
             **given,
         }
-
-
-def read_settings(path: str | os.PathLike[str]) -> Settings:
-    """The settings in a CONFIG.toml: the fields of `Settings` by name.
-
-    Relative paths start at the folder of the file. An audit is named after the file unless the
-    file gives a name.
-    """
-    file = Path(path)
-    try:
-        content = tomllib.loads(read_text(file))
-    except OSError as error:
-        raise InvalidInput(f"cannot read {file}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"{file} is not TOML: {error}") from None
-    fields = {field.name: str(field.type) for field in dataclasses.fields(Settings)}
-    for key, value in content.items():
-        name = key.replace("-", "_")
-        if name != key and name in content:
-            raise InvalidInput(f"{file} gives {key!r} and {name!r}, which are the same key")
-        if name not in fields:
-            raise InvalidInput(
-                f"{file} has an unknown key {key!r}; the known ones are {', '.join(fields)}"
-            )
-        _check_type(file, key, value, fields[name])
-    given = {key.replace("-", "_"): value for key, value in content.items()}
-    if "horizons" in given:
-        given["horizons"] = tuple(given["horizons"])
-    for key in ("data_dir", "store", "scores_out"):
-        if key in given and given[key] != ":memory:":
-            given[key] = str(file.parent / Path(given[key]).expanduser())
-    return Settings(**({"name": file.stem} | given))
-
-
-def _check_type(file: Path, key: str, value: Any, declared: str) -> None:
-    """Raise unless a TOML value has the type that the field declares."""
-    kind = declared.removesuffix(" | None").partition("[")[0]
-    expected = {
-        "str": "text",
-        "int": "a whole number",
-        "float": "a number",
-        "tuple": "a list of whole numbers",
-    }[kind]
-    fits = {
-        "str": isinstance(value, str),
-        "int": type(value) is int,
-        "float": type(value) in (int, float),
-        "tuple": isinstance(value, list) and all(type(item) is int for item in value),
-    }[kind]
-    if not fits:
-        raise InvalidInput(f"{key} in {file} must be {expected}, got {value!r}")

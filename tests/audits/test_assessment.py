@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ from dpaudit.audits import Assessment, AuditResult, Description, Question, asses
 from dpaudit.audits.identity import DescribedAdversary, DescribedMechanism
 from dpaudit.mechanisms.dpsgd import Insertion
 from dpaudit.privacy import Bounds
-from dpaudit.report.words import bounds_in_words, power_line
+from dpaudit.report.words import bounds_table, power_line
 from dpaudit.scores import Scores
 from dpaudit.upper_bounds import upper_bound
 
@@ -178,7 +179,7 @@ def test_the_power_states_its_condition_unless_only_the_noise_varies(
     settings: dict[str, Any], known: bool
 ) -> None:
     described = _configuration()
-    mechanism = dataclasses.replace(described.mechanism, **settings)
+    mechanism = msgspec.structs.replace(described.mechanism, **settings)
     found = assess(
         dataclasses.replace(described, mechanism=mechanism),
         Question(),
@@ -247,9 +248,9 @@ def test_the_sentence_says_what_the_adversary_saw(threat_model: str, seen: str) 
 
 def test_the_summary_names_every_bound_and_assumption() -> None:
     found = _assess(3.953, 200)
-    text = bounds_in_words(found)
+    text = "\n".join(bounds_table([found.least_upper, *found.lower]))
     for bound in found.lower:
         assert f"{bound.epsilon:.4f}" in text
         for assumption in bound.assumptions:
             assert assumption in text
-    assert text.splitlines()[0] == "upper  epsilon <=  23.9954  gaussian"
+    assert text.splitlines()[2].split()[:3] == ["gaussian", "≤", "23.9954"]

@@ -41,8 +41,6 @@ def quick(training: DPSGD | None = None, **settings: object) -> object:
 class Recorder(Progress):
     """Records its calls; may stop the audit as Ctrl-C does."""
 
-    wants_bounds = True
-
     def __init__(self, stop_after: int | None = None) -> None:
         self.told: list[tuple[str, object]] = []
         self._tiles_left = stop_after
@@ -56,9 +54,6 @@ class Recorder(Progress):
             self._tiles_left -= 1
             if self._tiles_left == 0:
                 raise KeyboardInterrupt
-
-    def bound(self, epsilon: float) -> None:
-        self.told.append(("bound", epsilon))
 
     def notice(self, text: str) -> None:
         self.told.append(("notice", text))

@@ -184,21 +184,6 @@ def test_the_ring_follows_on_the_trade_off_curve(opened: Any) -> None:
     assert left[1] < right[1]  # more false negatives
 
 
-def test_numbers_over_the_whole_range(opened: Any) -> None:
-    """The script's own statistics, far from any page's counts."""
-    cases = [
-        (0, 1), (0, 500), (3, 4), (499, 500), (1, 50_000), (100, 50_000), (49_999, 50_000),
-    ]  # fmt: skip
-    for errors, trials in cases:
-        for tail in (0.025, 0.005, 0.25):
-            found = opened.execute_script(f"return numbers.upperRate({errors}, {trials}, {tail})")
-            assert found == pytest.approx(float(upper_rate(errors, trials, tail)), rel=1e-9)
-    for mu in (0.01, 0.3, 1.0, 3.95, 12.0, 60.0):
-        for delta in (1e-12, 1e-5, 1e-2):
-            found = opened.execute_script(f"return numbers.gaussianEpsilon({delta}, {mu})")
-            assert found == pytest.approx(gaussian_epsilon(delta, mu), rel=1e-8, abs=1e-12)
-
-
 def soon(browser: Any, holds: Callable[[], bool]) -> bool:
     """Whether it holds before long: a browser tells its page of some things in its own time."""
     from selenium.webdriver.support.wait import WebDriverWait

@@ -176,14 +176,6 @@ def test_commands_and_functions_have_one_default_seed() -> None:
     assert defaults == {Settings().resolved().seed} == {0}
 
 
-def test_a_configuration_file(run: Run) -> None:
-    text = "runs = 40\nsteps = 20\nbatch_size = 40\nhorizons = [10]\nseed = 3\n"
-    Path("mine.toml").write_text(text)
-    printed = _json(run("audit", "mine.toml", "--seed", "4", "--json"))
-    assert (printed["name"], printed["configuration"]["seed"]) == ("mine", 4)
-    assert [entry["steps"] for entry in printed["horizons"]] == [10]
-
-
 def test_list_and_show(run: Run) -> None:
     code, _, err = run("list")
     assert (code, "no store at dpaudit.sqlite" in err) == (2, True)
@@ -242,15 +234,14 @@ def test_plan_predicts_and_stores_nothing(run: Run) -> None:
 
 
 def test_a_plan_prints_the_command_of_its_audit(run: Run) -> None:
-    given = ["--runs", "40", *SMALL, "--confidence", "0.9", "--name", "two words"]
-    given += ["--scores-out", "s.csv", "--store", "kept.sqlite"]
+    given = ["--runs", "40", *SMALL, "--confidence", "0.9", "--adversary", "random-dimension"]
     command = _json(run("plan", *given, "--json"))["command"]
     _, out, _ = run("plan", *given)
     assert out.rstrip().endswith(command)
     assert not list(Path().iterdir())
     played = _json(run(*shlex.split(command)[1:], "--json"))
-    assert (played["name"], played["store"]) == ("two words", "kept.sqlite")
-    assert Path("s.csv").exists()
+    assert (played["runs"], played["confidence"]) == (40, 0.9)
+    assert played["adversary"] == "random-dimension"
 
 
 def test_an_audit_has_its_own_confidence_everywhere(run: Run) -> None:
@@ -263,28 +254,6 @@ def test_an_audit_has_its_own_confidence_everywhere(run: Run) -> None:
     assert {bound["confidence"] for bound in planned["expected_lower"]} == {0.8}
     more = _json(run("show", "--confidence", "0.99", "--json"))
     assert more["lower"][0]["epsilon"] <= played["lower"][0]["epsilon"]
-
-
-def test_a_plan_is_timed_by_the_executor(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    import dpaudit.cli._audit_options as options
-    from dpaudit.executors import Capacity, InProcess
-
-    class Cluster(InProcess):  # type: ignore[misc]  # final, but this is a test
-        played = 0
-
-        def capacity(self) -> Capacity:
-            return Capacity(tiles=3, device="cpu")
-
-        def play(self, player: Any, tiles: Any, notify: Any) -> Any:
-            Cluster.played += 1
-            return super().play(player, tiles, notify)
-
-    monkeypatch.setattr(options, "make_executor", lambda **_: Cluster())
-    code, out, _ = run("plan", "--runs", "480", *USUAL, "--json")
-    found = json.loads(out)
-    assert code == 0
-    assert (found["workers"], found["tile_size"], Cluster.played) == (3, 10, 1)
-    assert "cluster" in found["device"]
 
 
 def test_the_plan_in_words(run: Run) -> None:
@@ -326,8 +295,6 @@ def test_no_noise_is_an_infinite_upper_bound(run: Run) -> None:
         (["--precision", "half"], "precision must be one of auto, float32, tf32, bfloat16"),
         (["--precision", "tf32", "--device", "cpu"], "which only GPUs compute in"),
         (["--learning-rate", "nan"], "learning_rate must be finite"),
-        (["absent.toml"], "cannot read absent.toml"),
-        (["--scores-out", "/no/such/s.csv"], "scores_out must be in a folder that is there"),
         (["--epochs", "3"], "No such option"),
     ],
     ids=str,
@@ -341,6 +308,12 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert err.startswith("dpaudit: ")
     assert err.count("\n") == 1
     assert not Path("dpaudit.sqlite").exists()
+
+
+def test_a_file_of_scores_needs_a_folder(run: Run) -> None:
+    code, _, err = run("audit", "--scores-out", "/no/such/s.csv")
+    assert code == 2
+    assert "scores_out must be in a folder that is there" in err
 
 
 def test_an_interrupted_audit_keeps_its_finished_runs(run: Run, tmp_path: Path) -> None:

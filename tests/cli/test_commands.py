@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
-import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -48,18 +46,6 @@ def test_another_packages_command_is_listed_and_runs(tmp_path: Path) -> None:
 def test_every_shipped_command_has_a_function() -> None:
     for name in COMMANDS:
         assert callable(COMMANDS[name]), name
-
-
-def test_a_terminal_shows_loading_while_a_command_is_imported() -> None:
-    ours, theirs = pty.openpty()
-    done = dpaudit("account", "--help", capture_output=False, stdout=subprocess.PIPE, stderr=theirs)
-    assert done.returncode == 0
-    os.close(theirs)
-    shown = os.read(ours, 1000).decode()
-    os.close(ours)
-    assert shown.startswith("loading")
-    assert shown.endswith("\r")  # and it is erased
-    assert "loading" not in done.stdout
 
 
 def test_flags_have_no_type_and_other_options_have_a_default(run: Run) -> None:

@@ -45,7 +45,7 @@ def test_every_method_at_once(run, scores_file):
     }  # fmt: skip
 
 
-DPSGD = ["--claim-noise-multiplier", "4", "--claim-steps", "100"]
+DPSGD = ["--noise-multiplier", "4", "--steps", "100"]
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ DPSGD = ["--claim-noise-multiplier", "4", "--claim-steps", "100"]
     [
         (["--method", "dpsgd", "--sampling-rate", "0.5", "--steps", "20"], ["dpsgd"]),
         (["--sampling-rate", "0.5", "--steps", "20"], ["dpsgd", "clopper-pearson"]),
-        ([*DPSGD, "--claim-sampling-rate", "0.1"], ["dpsgd", "clopper-pearson"]),
-        ([*DPSGD, "--claim-sampling-rate", "0.1", "--method", "dpsgd"], ["dpsgd"]),
+        ([*DPSGD, "--sampling-rate", "0.1"], ["dpsgd", "clopper-pearson"]),
+        ([*DPSGD, "--sampling-rate", "0.1", "--method", "dpsgd"], ["dpsgd"]),
         (DPSGD, ["gaussian-dp", "clopper-pearson"]),
-        (["--claim-epsilon", "8", "--claim-delta", "1e-5"], ["clopper-pearson", "gaussian-dp"]),
+        (["--claimed-epsilon", "8"], ["clopper-pearson", "gaussian-dp"]),
     ],
 )
 def test_the_family_that_the_claim_names_comes_first(run, scores_file, arguments, methods):
@@ -74,7 +74,7 @@ def test_counts(run):
 
 
 def test_a_table_for_people(run, scores_file):
-    code, out, _ = run("estimate", scores_file, "--delta", "1e-5", "--claim-mu", "1")
+    code, out, _ = run("estimate", scores_file, "--delta", "1e-5", "--claimed-mu", "1")
     assert code == 1
     for words in ("Lower bounds: 1,007 scores", "gaussian-dp", "≥", "assumes", "VIOLATION"):
         assert words in out
@@ -82,7 +82,7 @@ def test_a_table_for_people(run, scores_file):
 
 def test_the_table_fits_80_columns_and_verdicts_are_coloured(run, scores_file, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    question = ("estimate", scores_file, "--delta", "1e-5", "--claim-mu")
+    question = ("estimate", scores_file, "--delta", "1e-5", "--claimed-mu")
     assert "…" not in run(*question, "1")[1]
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "\x1b[1;31mVIOLATION" in run(*question, "1")[1]
@@ -92,12 +92,12 @@ def test_the_table_fits_80_columns_and_verdicts_are_coloured(run, scores_file, m
 @pytest.mark.parametrize(
     ("claim", "verdict"),
     [
-        (["--claim-mu", "1"], "violation"),
-        (["--claim-mu", "4"], "consistent"),
-        (["--claim-epsilon", "1", "--claim-delta", "1e-5"], "violation"),
-        (["--claim-noise-multiplier", "4", "--claim-steps", "250"], "consistent"),
-        (["--claim-noise-multiplier", "1", "--claim-steps", "10",
-          "--claim-sampling-rate", "0.01"], "violation"),
+        (["--claimed-mu", "1"], "violation"),
+        (["--claimed-mu", "4"], "consistent"),
+        (["--claimed-epsilon", "1"], "violation"),
+        (["--noise-multiplier", "4", "--steps", "250"], "consistent"),
+        (["--noise-multiplier", "1", "--steps", "10",
+          "--sampling-rate", "0.01"], "violation"),
     ],
 )  # fmt: skip
 def test_claims(run, scores_file, claim, verdict):
@@ -110,7 +110,7 @@ def test_claims(run, scores_file, claim, verdict):
 
 def test_a_claimed_epsilon_is_read_as_audit_reads_it(run, scores_file):
     question = ["estimate", scores_file, "--delta", "1e-5", "--json"]
-    claim = ["--claim-epsilon", "4", "--claim-delta", "1e-5"]
+    claim = ["--claimed-epsilon", "4"]
     as_curve, as_pair = (
         json.loads(run(*question, *claim, *more)[1])["claim"] for more in ([], ["--pair-only"])
     )
@@ -120,7 +120,7 @@ def test_a_claimed_epsilon_is_read_as_audit_reads_it(run, scores_file):
 
 
 def test_a_claim_is_consistent_only_if_the_scores_could_have_refuted_it(run, scores_file):
-    question = ("estimate", scores_file, "--delta", "1e-5", "--claim-mu")
+    question = ("estimate", scores_file, "--delta", "1e-5", "--claimed-mu")
     code, out, _ = run(*question, "4", "--json")
     power = json.loads(out)["power"]
     assert code == 0
@@ -130,18 +130,18 @@ def test_a_claim_is_consistent_only_if_the_scores_could_have_refuted_it(run, sco
     answer = json.loads(out)
     assert (code, answer["verdict"], answer["claim"]["verdict"]) == (3, *["inconclusive"] * 2)
     assert answer["power"]["probability"] < 0.8
-    code, out, _ = run("estimate", *COUNTS, "--delta", "1e-5", "--claim-mu", "4", "--json")
+    code, out, _ = run("estimate", *COUNTS, "--delta", "1e-5", "--claimed-mu", "4", "--json")
     answer = json.loads(out)
     assert (code, answer["verdict"]) == (0, "consistent")
     assert answer["power"]["probability"] > 0.8
     chance = ["--true-positives", "250", "--false-negatives", "250"]
     chance += ["--false-positives", "250", "--true-negatives", "250"]
-    code, out, _ = run("estimate", *chance, "--delta", "1e-5", "--claim-mu", "4", "--json")
+    code, out, _ = run("estimate", *chance, "--delta", "1e-5", "--claimed-mu", "4", "--json")
     assert (code, json.loads(out)["verdict"]) == (3, "inconclusive")
 
 
 def test_the_power_counts_the_scores_that_the_pilot_leaves(run, scores_file):
-    question = ("estimate", scores_file, "--delta", "1e-5", "--claim-mu", "4", "--json")
+    question = ("estimate", scores_file, "--delta", "1e-5", "--claimed-mu", "4", "--json")
     rules = ("fixed=1", "pilot=0.1", "pilot=0.7")
     answers = [json.loads(run(*question, "--threshold", rule)[1]) for rule in rules]
     found = [answer["power"]["found_noise_factor"] for answer in answers]
@@ -165,18 +165,13 @@ def test_the_power_counts_the_scores_that_the_pilot_leaves(run, scores_file):
         ),
         (["--true-positives", "9" * 20, *COUNTS[2:], "--delta", "1e-5"],
          f"true_positives must be at most 1,000,000,000,000,000, got {'9' * 20}"),
-        ([*COUNTS, "--delta", "1e-5", "--claim-epsilon", "1"], "--claim-delta"),
-        ([*COUNTS, "--delta", "1e-5", "--claim-steps", "1"], "--claim-noise-multiplier"),
-        ([*COUNTS, "--delta", "1e-5", "--claim-mu", "1", "--claim-steps", "1"], "one claim"),
-        ([*COUNTS, "--delta", "1e-5", "--claim-sampling-rate", "0.1"], "--claim-sampling-rate"),
-        *(
-            ([*COUNTS, "--delta", "1e-5", *claim, "--claim-sampling-rate", "0.5"],
-             f"got 0.5 with {claim[0]}")
-            for claim in (
-                ["--claim-mu", "1"], ["--claim-epsilon", "1", "--claim-delta", "1e-5"]
-            )
-        ),
-        ([*COUNTS, "--delta", "1e-5", "--claim-mu", "1", "--pair-only"], "got --claim-mu"),
+        ([*COUNTS, "--epsilon", "1", "--claimed-epsilon", "1"], "needs --delta"),
+        ([*COUNTS, "--delta", "1e-5", "--noise-multiplier", "1"], "--steps is needed too"),
+        ([*COUNTS, "--delta", "1e-5", "--claimed-mu", "1", "--noise-multiplier", "1"], "one claim"),
+        ([*COUNTS, "--delta", "1e-5", "--claimed-mu", "1", "--pair-only"], "one claim"),
+        ([*COUNTS, "--delta", "1e-5", "--pair-only"], "a claim is needed"),
+        ([*COUNTS, "--delta", "1e-5", "--claimed-epsilon", "1", "--noise-multiplier", "1"],
+         "not both"),
         (["scores.csv", *COUNTS, "--delta", "1e-5"], "not both"),
         ([*COUNTS, "--delta", "1e-5", "--method", "dpsgd"], "needs sampling_rate"),
         ([*COUNTS, "--delta", "1e-5", "--method", "bailey", "--steps", "9"], "steps is for method"),
@@ -190,7 +185,7 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments, message):
 
 
 def test_a_claim_needs_a_threshold_chosen_without_its_scores(run, scores_file):
-    asked = ("estimate", scores_file, "--delta", "1e-5", "--claim-mu", "1", "--threshold", "best")
+    asked = ("estimate", scores_file, "--delta", "1e-5", "--claimed-mu", "1", "--threshold", "best")
     code, _, err = run(*asked)
     assert code == 2
     assert "must be pilot or fixed=VALUE" in err

@@ -67,7 +67,7 @@ def test_a_reader_that_stops_reading(scores: str) -> None:
 def test_a_violation_keeps_its_code_if_the_output_cannot_be_written(scores: str) -> None:
     with FULL.open("w") as full:
         ended = dpaudit(
-            "estimate", scores, "--delta", "1e-5", "--claim-mu", "0.1", capture_output=False,
+            "estimate", scores, "--delta", "1e-5", "--claimed-mu", "0.1", capture_output=False,
             stdout=full, stderr=subprocess.PIPE,
         )  # fmt: skip
     assert ended.returncode == 1
@@ -140,7 +140,7 @@ def test_names_are_printed_and_not_obeyed(tmp_path: Path, name: str, capsys) -> 
         store.begin(name, {"runs": 4, "mechanism": {"name": name}}, {})
     list_audits(path)
     printed = capsys.readouterr().out
-    assert printable(name).replace("a\ufffdb", "ab") in printed.replace("\n", "")
+    assert printable(name) in printed
     assert not set(printed) & {"\x1b", "\r", "\x9b"}
 
 

@@ -69,8 +69,6 @@ def here(tmp_path: Path) -> Path:
         (("check", "mine.py:train", "--noise-multiplier=1", "--junit=mine.py"), "--junit"),
         ((*PAIR, "--claimed-epsilon=8", "--junit=neighbours.py", "--overwrite"), "--junit"),
         (("check", "--pipeline", *PAIR[1:], "--sarif=neighbours.py", "--overwrite"), "--sarif"),
-        (("audit", "a.toml", "--junit=a.toml", "--overwrite"), "--junit"),
-        (("plan", "a.toml", "--register=a.toml", "--overwrite"), "--register"),
         (("plan", "mine.py:train", "--register=mine.py", "--overwrite"), "--register"),
         (("document", "none.json", "--scores=scores.csv", "--out=scores.csv"), "--out"),
         (("document", "none.json", "--signer=a.toml", "--out=a.toml", "--overwrite"), "--out"),
@@ -223,7 +221,6 @@ def test_inputs_that_never_end_are_refused(here: Path) -> None:
     (here / "sparse.sqlite").symlink_to("sparse.csv")
     (here / "sparse.parquet").symlink_to("sparse.csv")
     (here / "loop").symlink_to("loop")
-    os.mkfifo(here / "pipe.toml")
     (here / "loop.py").symlink_to("loop.py")
     scores = ("pipe", "/dev/zero", "sparse.csv", "sparse.parquet", "loop", "/dev/random")
     stores = ("pipe", "/dev/zero", "sparse.sqlite", "loop", "/dev/null")
@@ -232,7 +229,7 @@ def test_inputs_that_never_end_are_refused(here: Path) -> None:
         *(("list", "--store", place) for place in stores),
         *(
             (command, place, "--noise-multiplier=1")
-            for place in ("pipe.toml", "pipe:train", "loop.py:train")
+            for place in ("pipe:train", "loop.py:train")
             for command in ("audit", "check")
         ),
     ]

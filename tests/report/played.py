@@ -25,9 +25,9 @@ def settings(
 ) -> dict[str, Any]:
     """The configuration that ``dpaudit audit`` would have stored."""
     return {
-        "version": 3,
-        "kind": "mechanism",
+        "version": 4,
         "mechanism": {
+            "kind": "mechanism",
             "name": preset,
             "loss": "dpaudit.mechanisms.losses.cross_entropy",
             "batches": {"class": "FixedBatches", "batch_size": 400, "seed": seed},

@@ -12,7 +12,7 @@ from scipy.special import ndtri
 import dpaudit
 from dpaudit.audits import curves
 from dpaudit.claims import Claim
-from dpaudit.curves import gaussian_delta, gaussian_tradeoff
+from dpaudit.curves import gaussian_delta, gaussian_epsilon, gaussian_tradeoff
 from dpaudit.lower_bounds import ErrorCounts, estimate, proven_curve
 from dpaudit.report.charts import staircase
 from dpaudit.scores import Scores
@@ -44,12 +44,27 @@ def test_a_reading_is_the_bound_of_a_threshold_fixed_beforehand() -> None:
     assert found is not None
     for place in (found.start, found.start + 40, 5, len(found.counts) - 5):
         counts = found.counts[place]
-        reading = curves.reading(counts, delta=1e-5, confidence=0.9)
+        reading = curves.readings(counts, delta=1e-5, confidence=0.9)[0]
         bound = estimate(counts, method="clopper-pearson", delta=1e-5, confidence=0.9)
         # The joint tests of both rates, which the headline uses, are never weaker here.
         assert reading.epsilon <= bound.epsilon + 1e-9
         joint = estimate(counts, method="gaussian-dp", delta=1e-5, confidence=0.9)
         assert reading.gaussian_epsilon <= joint.epsilon + 1e-9
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-5, 1e-2, 0.0])
+def test_readings_over_the_whole_range(delta: float) -> None:
+    for false_positives, false_negatives, trials in ((0, 0, 1), (3, 0, 4), (1, 100, 50_000)):
+        counts = dpaudit.ErrorCounts.given(
+            true_positives=trials - false_negatives,
+            false_negatives=false_negatives,
+            false_positives=false_positives,
+            true_negatives=trials - false_positives,
+        )
+        reading = curves.readings(counts, delta=delta, confidence=0.95)[0]
+        assert reading.gaussian_epsilon == pytest.approx(
+            gaussian_epsilon(delta, reading.mu), rel=1e-8, abs=1e-12
+        )
 
 
 def test_no_threshold_if_all_scores_are_equal_or_have_one_label() -> None:

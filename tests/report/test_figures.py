@@ -13,6 +13,7 @@ from dpaudit.audits.evidence import AuditEvidence
 from dpaudit.audits.result import AuditResult
 from dpaudit.errors import InvalidInput
 from dpaudit.report import figures
+from dpaudit.report.charts import histogram_chart
 from dpaudit.report.pages import result_page
 from dpaudit.scores import Scores, Store
 
@@ -65,7 +66,7 @@ def test_axes_of_ones_own_and_pyplot_left_alone(result: AuditResult, found: Audi
     before = plt.get_fignums()
     ax = Figure().subplots()
     assert found.histogram is not None
-    figures.draw_scores(found.histogram, ax=ax)
+    figures.draw(histogram_chart(found.histogram), ax=ax)
     assert ax.get_xlabel() == "score"
     assert len(result.plot().axes) == 3
     assert plt.get_fignums() == before

@@ -231,27 +231,7 @@ def assess(
     history: Sequence[tuple[float, float, int]] | None = None,
     alike: bool = False,
 ) -> Assessment:
-    """Lower and upper bounds for the scores of one horizon, and the test of the claim.
-
-    Arguments:
-        description: The audit.
-        question: The claim, delta and confidence.
-        scores: The scores taken after ``horizon`` steps.
-        horizon: That number of steps; 0 if the training decides.
-        failures: The runs that failed.
-        fresh: The scores and the failures of the runs that confirm a suspicion, once all are done.
-        watcher: The test that saw the scores as they came.
-        policy: The levels of the tests; by default those of an audit that can play fresh runs.
-        threat_model: What the adversary sees, if the description does not say.
-        every_accountant: Whether `Assessment.upper` has all upper bounds, which takes seconds
-            when it is first used, or only the smallest.
-        doubts: Reasons, as sentences, why the verdict cannot be ``consistent``.
-        covers: The part of the model that the canaries test, in words.
-        e_value: Of a live audit: the largest e-value along the way.
-        history: Of a live audit: its steps, as groups of equal noise, rate and number. The first
-            lower bound is on one factor of all their noise.
-        alike: Whether all runs are known to start at the same weights and with the same batch.
-    """
+    """Lower and upper bounds for the scores of one horizon, and the test of the claim."""
     delta, confidence = question.delta, question.confidence
     claim = question.claim or description.claim(horizon)
     threat_model = description.threat_model or threat_model
@@ -481,20 +461,3 @@ def constant_scores(scores: Scores) -> tuple[str, ...]:
                 "training use all digits of its seed?",
             )
     return ()
-
-
-def repetition_notes(scores: Scores) -> tuple[str, ...]:
-    """A warning if different runs with (or without) the canary gave exactly the same scores."""
-    order = np.lexsort((scores.run, scores.inserted, scores.canary))
-    canary, group, run = scores.canary[order], scores.inserted[order], scores.run[order]
-    follows = (np.diff(canary) == 0) & (np.diff(group) == 0) & (np.diff(run) != 0)
-    score = scores.score[order]
-    same = score[1:] == score[:-1]  # infinite scores, too
-    # Scores that are counts or accuracies repeat now and then; scores with noise do not.
-    if follows.sum() < 4 or same[follows].mean() <= 0.9:
-        return ()
-    return (
-        "different runs gave exactly the same scores: the training adds no noise, or it does not "
-        "draw its noise from the seed that it is given; in the second case the runs are not "
-        "independent and the verdict does not hold",
-    )

@@ -11,7 +11,7 @@ from html import escape
 from importlib import import_module
 from typing import Any, final
 
-from dpaudit._numbers import decimals, duration
+from dpaudit._numbers import counted, duration
 from dpaudit._validate import printable
 from dpaudit.audits import progress
 from dpaudit.audits.progress import Progress
@@ -23,13 +23,9 @@ SECONDS_BETWEEN_LINES = 5.0
 
 @final
 class Bar(Progress):
-    """Shows the stage, runs done, rate, time left, bound so far, and workers.
+    """Shows the stage, runs done, rate, time left, and workers.
 
     A bar on a terminal or in a notebook; otherwise a line on standard error every few seconds.
-
-    Arguments:
-        label: Name of the audit in every line, for several audits at the same time, which show
-            lines also on a terminal; none by default.
     """
 
     def __init__(self, *, label: str = "") -> None:
@@ -51,7 +47,6 @@ class Bar(Progress):
         state = self._state
         state.runs, state.done, state.resumed, state.began = runs, done, done, time.perf_counter()
         self._show()
-        self.wants_bounds = runs > 0 and not isinstance(self._display, _Lines)
 
     def stage(self, name: str) -> None:
         if name != self._state.stage:
@@ -65,10 +60,6 @@ class Bar(Progress):
 
     def watch(self, status: Status) -> None:
         self._state.status = status
-
-    def bound(self, epsilon: float) -> None:
-        self._state.epsilon = epsilon
-        self._show()
 
     def notice(self, text: str) -> None:
         self._shown().say(f"dpaudit: {self._label}{text}")
@@ -96,7 +87,6 @@ class _State:
     done: int = 0
     resumed: int = 0
     began: float = field(default_factory=time.perf_counter)
-    epsilon: float | None = None
     status: Status | None = None
 
     @property
@@ -112,8 +102,6 @@ class _State:
             parts.append(_rate(speed))
             if self.done < self.runs:
                 parts.append(f"{duration((self.runs - self.done) / speed)} left")
-        if self.epsilon is not None:
-            parts.append(f"epsilon >= {decimals(self.epsilon, 2)} so far")
         if self.status is not None and self.status.workers:
             parts.append(status_text(self.status))
         return ", ".join(parts)
@@ -122,7 +110,7 @@ class _State:
     def events(self) -> tuple[object, ...]:
         """What must differ for another line; the rate alone changes all the time."""
         status = "" if self.status is None else status_text(self.status)
-        return self.stage, self.runs, self.done, self.epsilon, status
+        return self.stage, self.runs, self.done, status
 
     @property
     def line(self) -> str:
@@ -242,17 +230,11 @@ def status_text(status: Status) -> str:
         '8 workers, 18 tiles in flight, 1 retry'
     """
 
-    def counted(count: int, one: str, many: str) -> str:
-        return f"{count:,} {one if count == 1 else many}"
-
-    parts = [
-        counted(status.workers, "worker", "workers"),
-        counted(status.in_flight, "tile in flight", "tiles in flight"),
-    ]
+    parts = [counted(status.workers, "worker"), f"{counted(status.in_flight, 'tile')} in flight"]
     if status.retries:
-        parts.append(counted(status.retries, "retry", "retries"))
+        parts.append(f"{status.retries} {'retry' if status.retries == 1 else 'retries'}")
     if status.lost_nodes:
-        parts.append(counted(status.lost_nodes, "machine lost", "machines lost"))
+        parts.append(f"{counted(status.lost_nodes, 'machine')} lost")
     return ", ".join(parts)
 
 

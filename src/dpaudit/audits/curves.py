@@ -14,7 +14,6 @@ from dpaudit.claims import Claim
 from dpaudit.curves import (
     epsilon_of_errors,
     gaussian_delta,
-    gaussian_epsilon,
     gaussian_tradeoff,
     mu_of_errors,
 )
@@ -44,14 +43,7 @@ class Curve:
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Histogram:
-    """The scores with and without the canary in the same bins, as shares of each group.
-
-    Arguments:
-        edges: The edges of the bins, one more than there are bins.
-        inserted: Share of the scores with the canary in each bin.
-        others: Share of the scores without the canary in each bin.
-        outside: Number of scores beyond the edges; they are counted in the last bin.
-    """
+    """The scores with and without the canary in the same bins, as shares of each group."""
 
     edges: Array
     inserted: Array
@@ -60,9 +52,9 @@ class Histogram:
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """The bounds at one threshold that was fixed before the scores were seen.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Readings:
+    """The bounds at many thresholds, at each as if it had been fixed before the scores were seen.
 
     Arguments:
         threshold: Scores above it are guessed to be inserted.
@@ -75,34 +67,43 @@ class Reading:
         epsilon: Epsilon at delta without an assumption.
     """
 
-    threshold: float
-    false_positives: int
-    false_negatives: int
-    false_positive_upper: float
-    false_negative_upper: float
-    mu: float
-    gaussian_epsilon: float
-    epsilon: float
+    threshold: Array
+    false_positives: Array
+    false_negatives: Array
+    false_positive_upper: Array
+    false_negative_upper: Array
+    mu: Array
+    gaussian_epsilon: Array
+    epsilon: Array
+
+    def __getitem__(self, place: int) -> Readings:
+        """The bounds at one threshold."""
+        return Readings(**{name: values[place] for name, values in vars(self).items()})
 
 
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Thresholds:
-    """The errors at every threshold that a reader may choose.
+    """What a reader sees at every threshold that he may choose.
 
     Arguments:
         counts: The errors at finite thresholds.
+        readings: The bounds there.
         start: Index of the threshold that the page shows first.
-        reading: The bounds at that threshold.
         delta: Delta at which the epsilons are read.
         confidence: Confidence of each reading by itself.
     """
 
     counts: ErrorCounts
+    readings: Readings
     start: int
-    reading: Reading
     delta: float
     confidence: float
+
+    @property
+    def reading(self) -> Readings:
+        """The bounds at the threshold that the page shows first."""
+        return self.readings[self.start]
 
 
 @final
@@ -192,15 +193,7 @@ def thresholds(
     confidence: float,
     most: int = MOST_THRESHOLDS,
 ) -> Thresholds | None:
-    """The errors at every threshold, or at ``most`` of them; `None` if no two scores differ.
-
-    Arguments:
-        scores: The scores.
-        chosen: The threshold at which a bound was read; it is included, and shown first.
-        delta: Delta at which the epsilons are read.
-        confidence: Confidence of each reading by itself.
-        most: Largest number of thresholds; the counts at those that are kept are exact.
-    """
+    """The errors at every threshold, or at ``most`` of them; `None` if no two scores differ."""
     inserted, others = scores.inserted_scores, scores.other_scores
     if len(inserted) == 0 or len(others) == 0:
         return None
@@ -215,32 +208,45 @@ def thresholds(
         rates = balance.false_positives / len(others) + balance.false_negatives / len(inserted)
         chosen = float(values[int(np.argmin(rates))])
     values = np.unique(np.append(values, chosen))
-    counts, start = ErrorCounts.at(inserted, others, values), int(np.searchsorted(values, chosen))
+    counts = ErrorCounts.at(inserted, others, values)
     return Thresholds(
         counts=counts,
-        start=start,
-        reading=reading(counts[start], delta=delta, confidence=confidence),
+        readings=readings(counts, delta=delta, confidence=confidence),
+        start=int(np.searchsorted(values, chosen)),
         delta=delta,
         confidence=confidence,
     )
 
 
-def reading(counts: ErrorCounts, *, delta: float, confidence: float) -> Reading:
-    """The bounds at the first threshold of ``counts``, as if it had been fixed beforehand."""
+def readings(counts: ErrorCounts, *, delta: float, confidence: float) -> Readings:
+    """The bounds at each threshold of ``counts``, as if it had been fixed beforehand."""
     tail = (1 - confidence) / 2
     alpha = upper_rate(counts.false_positives, counts.negatives, tail)
     beta = upper_rate(counts.false_negatives, counts.positives, tail)
-    mu = max(0.0, float(mu_of_errors(alpha, beta)[0]))
-    return Reading(
-        threshold=float(counts.thresholds[0]),
-        false_positives=int(counts.false_positives[0]),
-        false_negatives=int(counts.false_negatives[0]),
-        false_positive_upper=float(alpha[0]),
-        false_negative_upper=float(beta[0]),
+    mu = np.maximum(mu_of_errors(alpha, beta), 0.0)
+    return Readings(
+        threshold=counts.thresholds,
+        false_positives=counts.false_positives,
+        false_negatives=counts.false_negatives,
+        false_positive_upper=alpha,
+        false_negative_upper=beta,
         mu=mu,
-        gaussian_epsilon=gaussian_epsilon(delta, mu),
-        epsilon=float(epsilon_of_errors(alpha, beta, delta)[0]),
+        gaussian_epsilon=_gaussian_epsilons(delta, mu),
+        epsilon=epsilon_of_errors(alpha, beta, delta),
     )
+
+
+def _gaussian_epsilons(delta: float, mu: Array) -> Array:
+    """`gaussian_epsilon` of many mu at once, by bisection."""
+    if delta == 0:
+        return np.where(mu > 0, np.inf, 0.0)
+    low, high = np.zeros_like(mu), mu**2 / 2 + mu * np.sqrt(2 * np.log(1 / delta))
+    shows = np.maximum(mu, 1e-9)
+    for _ in range(60):
+        middle = (low + high) / 2
+        above = gaussian_delta(middle, shows) > delta
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return high
 
 
 def tradeoff_curves(

@@ -63,12 +63,6 @@ class AuditEvidence:
         finite = [bound for bound in self.upper if math.isfinite(bound.epsilon)]
         return min(finite, key=lambda bound: bound.epsilon, default=None)
 
-    @property
-    def above_claim(self) -> bool:
-        """Whether the leading lower bound exceeds the upper bound."""
-        least = self.least_upper
-        return least is not None and self.leading.epsilon > least.epsilon
-
 
 def collect_evidence(
     scores: Scores,

@@ -40,21 +40,7 @@ if TYPE_CHECKING:
 
 @final
 class FunctionGame(Game):
-    """A training function of the user's: one run is one call, and one tile.
-
-    Arguments:
-        train: The training function.
-        adversary: How returned values are scored.
-        canary: Passed to the training; by default what is called ``canary`` beside the function.
-        initial: The parameters at the start of training, if they are the same in all runs.
-        runs: Number of trainings.
-        seed: Random seed.
-        until_violation: Whether the scores are tested as they come.
-        workers: Number of processes that train at the same time.
-        timeout: Seconds after which a training is stopped and counts as failed.
-        isolated: Whether a single worker has a process of its own, too.
-        capacity: What an executor can play; by default processes of this machine play.
-    """
+    """A training function of the user's: one run is one call, and one tile."""
 
     needs_claim = True
 

@@ -79,14 +79,7 @@ class Game(ABC):
 
 
 def check_tile(description: Description, phase: int, tile: int, result: Any) -> None:
-    """Raise `InvalidInput` unless this may be a tile of an audit: its runs, coins and canaries.
-
-    Arguments:
-        description: The audit.
-        phase: The phase of the tile.
-        tile: Its number.
-        result: Its scores, or its failure.
-    """
+    """Raise `InvalidInput` unless this may be a tile of an audit: its runs, coins and canaries."""
     sample, canaries = description.sample(phase), description.canaries
     runs = sample.runs_of(tile) if tile >= 0 else range(0)
     wrong = ""

@@ -9,15 +9,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import math
-import types
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
+import msgspec
 import numpy as np
 
 from dpaudit import _validate
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from dpaudit.games import Prepared
     from dpaudit.threat_models import Adversary, Canaries
 
-VERSION = 3
+VERSION = 4
 """Version of the stored form."""
 
 Plain = Mapping[str, Any]
@@ -51,53 +49,29 @@ AS_RETURNED = "as returned"
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class DescribedModel:
-    """A model: its class, its layers, its start, and the value of the loss at the start.
-
-    A loss is known only by its name. Its value at the start, rounded beyond what devices disagree
-    on, changes when the function is rewritten under the same name.
-    """
-
-    class_name: str = field(metadata={"key": "class"})
-    parameters: int
-    layers: str
-    start: str
-    loss_at_start: float
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class DescribedData:
-    """A data set by name, size and content."""
-
-    name: str
-    examples: int
-    fingerprint: str
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class DescribedMechanism:
+class DescribedMechanism(
+    msgspec.Struct, frozen=True, kw_only=True, tag="mechanism", tag_field="kind"
+):
     """A DP-SGD training that dpaudit runs itself; the fields of `dpaudit.DPSGD`."""
 
     name: str
-    model: DescribedModel | None = None
+    model: Plain = msgspec.field(default_factory=dict)
     loss: str = ""
-    data: DescribedData | None = None
-    batches: Plain = field(default_factory=dict)
+    data: Plain = msgspec.field(default_factory=dict)
+    batches: Plain = msgspec.field(default_factory=dict)
     sampling_rate: float | None = None
     steps: int
     learning_rate: float
     clip_norm: float
     noise_multiplier: float
-    initialisation: Plain = field(default_factory=dict)
-    further: Plain = field(default_factory=dict)  # optimizer and clipping, unless plain SGD
+    initialisation: Plain = msgspec.field(default_factory=dict)
+    further: Plain = msgspec.field(default_factory=dict)  # optimizer and clipping, unless plain SGD
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
-class DescribedTraining:
+class DescribedTraining(
+    msgspec.Struct, frozen=True, kw_only=True, tag="training", tag_field="kind"
+):
     """A training function of the user.
 
     Arguments:
@@ -312,19 +286,17 @@ class Description:
 
     def to_dict(self) -> dict[str, Any]:
         """The description as plain data."""
-        kind = "mechanism" if self.training is None else "training"
-        plain = {"version": VERSION, "kind": kind, **_plain(self)}
-        return plain
+        return {"version": VERSION, **msgspec.to_builtins(self)}
 
     @classmethod
     def from_dict(cls, plain: Plain) -> Description:
         """Read what `to_dict` wrote. Numbers are normalised: ``1`` and ``1.0`` are the same."""
-        rest = dict(plain)
-        if rest.pop("version", None) != VERSION:
+        if plain.get("version") != VERSION:
             raise ValueError(f"its version is not {VERSION}")
-        part = DescribedTraining if rest.pop("kind", "") == "training" else DescribedMechanism
-        mechanism: Any = _read(part, rest.pop("mechanism"))
-        return _read(cls, rest, mechanism=mechanism)
+        try:
+            return msgspec.convert(plain, cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from None
 
     @classmethod
     def of(cls, record: AuditRecord) -> Description:
@@ -336,7 +308,7 @@ class Description:
             )
         try:
             return cls.from_dict(record.configuration)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (ValueError, AttributeError) as error:
             raise StoreError(
                 f"audit {record.label} in {record.store.path} cannot be read: {error}; was it "
                 "stored by another program or another version of dpaudit?"
@@ -351,14 +323,7 @@ def sample_seed(*, seed: int, runs: int, phase: int = 0) -> int:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """The runs of one phase of an audit, cut into tiles.
-
-    Arguments:
-        phase: 0 for the runs that were asked for, 1 for those that confirm a suspicion.
-        runs: Number of runs.
-        seed: Decides the coins, and with them the noise of every run.
-        tile_size: Runs of a tile; the last one may have fewer.
-    """
+    """The runs of one phase of an audit, cut into tiles."""
 
     phase: int
     runs: int
@@ -405,10 +370,7 @@ class Question:
 
     def to_dict(self) -> dict[str, Any]:
         """The question as plain data."""
-        plain = {
-            attribute.name: getattr(self, attribute.name) for attribute in dataclasses.fields(self)
-        }
-        return {**plain, "claim": None if self.claim is None else self.claim.to_dict()}
+        return {**vars(self), "claim": None if self.claim is None else self.claim.to_dict()}
 
     @classmethod
     def from_dict(cls, plain: Plain) -> Question:
@@ -442,49 +404,6 @@ def _correlation(mechanism: DescribedMechanism) -> CorrelatedNoise | None:
     return CorrelatedNoise(coefficients=ast.literal_eval(stored["coefficients"]))
 
 
-T = TypeVar("T")
-
-
-def _plain(value: Any) -> Any:
-    """A described object as dictionaries and lists; a field may be stored under another key."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            attribute.metadata.get("key", attribute.name): _plain(getattr(value, attribute.name))
-            for attribute in dataclasses.fields(value)
-        }
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
-
-
-def _read(kind: type[T], plain: Plain, **given: Any) -> T:
-    """An object of a described class from plain data; unknown keys are ignored."""
-    hints = _hints(kind)  # type: ignore[arg-type]
-    values = dict(given)
-    for attribute in dataclasses.fields(kind):  # type: ignore[arg-type]
-        key = attribute.metadata.get("key", attribute.name)
-        if attribute.name not in given and key in plain:
-            values[attribute.name] = _typed(hints[attribute.name], plain[key])
-    return kind(**values)
-
-
-@functools.cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-def _typed(hint: Any, value: Any) -> Any:
-    if isinstance(hint, types.UnionType):
-        if value is None:
-            return None
-        hint = next(arm for arm in typing.get_args(hint) if arm is not types.NoneType)
-    if dataclasses.is_dataclass(hint):
-        return _read(typing.cast(type[Any], hint), value)
-    if hint in (float, int, str, bool):
-        return hint(value)
-    return tuple(value) if typing.get_origin(hint) is tuple else value
-
-
 _LOSS_EXAMPLES = 32
 
 
@@ -509,7 +428,7 @@ def describe(prepared: Prepared, *, until_violation: bool = False) -> Descriptio
             name=mechanism.name,
             model=_model(mechanism),
             loss=_function(mechanism.loss),
-            data=DescribedData(name=data.name, examples=len(data), fingerprint=data.fingerprint),
+            data={"name": data.name, "examples": len(data), "fingerprint": data.fingerprint},
             batches=_parts(mechanism.batches),
             sampling_rate=mechanism.sampling_rate,
             steps=mechanism.steps,
@@ -536,7 +455,12 @@ def describe(prepared: Prepared, *, until_violation: bool = False) -> Descriptio
     )
 
 
-def _model(mechanism: DPSGD) -> DescribedModel:
+def _model(mechanism: DPSGD) -> dict[str, Any]:
+    """A model: its class, its layers, its start, and the value of the loss at the start.
+
+    A loss is known only by its name. Its value at the start, rounded beyond what devices disagree
+    on, changes when the function is rewritten under the same name.
+    """
     import torch
 
     from dpaudit.engine.starting_points import as_tensor, known_model, trainable
@@ -552,13 +476,13 @@ def _model(mechanism: DPSGD) -> DescribedModel:
     with torch.no_grad():
         targets = as_tensor(mechanism.data.targets[:_LOSS_EXAMPLES])
         losses = mechanism.loss(model(features), targets)
-    return DescribedModel(
-        class_name=type(model).__qualname__,
-        parameters=sum(parameter.numel() for parameter in trainable(model)),
-        layers=hashlib.blake2b(str(model).encode(), digest_size=8).hexdigest(),
-        start=start.hexdigest(),
-        loss_at_start=float(f"{float(losses.double().mean()):.4g}"),
-    )
+    return {
+        "class": type(model).__qualname__,
+        "parameters": sum(parameter.numel() for parameter in trainable(model)),
+        "layers": hashlib.blake2b(str(model).encode(), digest_size=8).hexdigest(),
+        "start": start.hexdigest(),
+        "loss_at_start": float(f"{float(losses.double().mean()):.4g}"),
+    }
 
 
 def _adversary(adversary: Adversary, canaries: Canaries) -> DescribedAdversary:

@@ -8,11 +8,13 @@ import math
 import time
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
+from scipy.special import ndtri
 
 from dpaudit import _validate
 from dpaudit._arrays import Array
@@ -20,16 +22,14 @@ from dpaudit._numbers import percent
 from dpaudit.audits.assessment import METHODS_OF_AUDITS
 from dpaudit.audits.mechanism_game import MechanismGame
 from dpaudit.claims import CONFIRMED, Claim, Policy
-from dpaudit.claims.power import power_of
+from dpaudit.claims.power import allowed_separation, power_of
 from dpaudit.curves import GAUSSIAN, gaussian_epsilon
 from dpaudit.errors import (
     DeadCanary,
-    DpauditError,
     InvalidInput,
     TrainingFailed,
     UnscorableReturn,
 )
-from dpaudit.executors import Executor, Lost, Player, PlayTile
 from dpaudit.lower_bounds import METHODS
 from dpaudit.lower_bounds.prediction import expected_bound, predicted_mu, scores_needed
 from dpaudit.mechanisms.dpsgd import DPSGD, Insertion
@@ -139,15 +139,11 @@ def plan(
     confidence: float = 0.95,
     seed: int = 0,
     speed: Speed | None = None,
-    executor: Executor | None = None,
 ) -> Plan:
     """Predict an audit: bounds, runs, time and memory. Arguments as for `dpaudit.audit`.
 
-    With an executor the steps are timed on its machines. Jobs of SLURM may wait in a queue, so
-    they are timed here, and the duration holds if those machines are as fast as this one.
-
-    A few steps of one tile are timed. Simulations by the adversary stop after half a second, and
-    their duration is extrapolated.
+    A few steps of one tile are timed on this machine. Simulations by the adversary stop after half
+    a second, and their duration is extrapolated.
 
     See also: `dpaudit.lower_bounds.prediction`, for the bounds alone and without torch.
     """
@@ -155,7 +151,6 @@ def plan(
     from dpaudit.engine.simulation import shortened
 
     insertion = Insertion() if insertion is None else insertion
-    capacity = None if executor is None else executor.capacity()
     with shortened(_SIMULATION_SECONDS) as simulations:
         planned = MechanismGame(
             mechanism,
@@ -165,13 +160,12 @@ def plan(
             insertion=insertion,
             seed=seed,
             speed=speed,
-            capacity=capacity,
         )
     crafting = time.perf_counter() - began + simulations.saved
     prepared, described = planned.prepared, planned.description
     mechanism, game = prepared.game.mechanism, prepared.game
     settled, workers = prepared.speed, prepared.speed.workers or 1
-    timing = _timing(prepared, executor)
+    timing = _time_steps(prepared)
     rounds = math.ceil(prepared.tiles / workers)
     steps, adversary = mechanism.steps, game.adversary
     noisy, standard = described.noisy_steps(steps), adversary.threat_model is ThreatModel.STANDARD
@@ -209,18 +203,11 @@ def plan(
     )
 
 
-def _expected_mu(mechanism: DPSGD, insertion: Insertion, pilot_mu: float | None) -> float:
-    """The mu of the scores that the plan expects.
-
-    Arguments:
-        mechanism: The training.
-        insertion: The steps at which canaries are inserted.
-        seen: The noise multiplier of the iterates, if the adversary sees them: it reads only the
-            insertion steps, without other noise. `None` if it sees the final model.
-    """
+def _expected_mu(mechanism: DPSGD, insertion: Insertion, iterate_noise: float | None) -> float:
+    """The mu of the scores that the plan expects."""
     insertions, steps = insertion.count(mechanism.steps), mechanism.steps
-    if pilot_mu is not None:
-        noise, steps = pilot_mu, insertions
+    if iterate_noise is not None:
+        noise, steps = iterate_noise, insertions
     else:
         released = noise_of_released_model(mechanism, insertion)
         noise = mechanism.noise_multiplier if released is None else released
@@ -250,31 +237,6 @@ class _Timing:
     setup: float
     step: float
     notices: tuple[str, ...]
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class _StepTimer(Player):
-    """Times a few steps of the first tile, where an executor plays it."""
-
-    prepared: Prepared
-
-    def open(self) -> PlayTile:
-        return lambda tile, notify: _time_steps(self.prepared)
-
-
-def _timing(prepared: Prepared, executor: Executor | None) -> _Timing:
-    """Time a few steps on the executor's machines, or here if jobs would wait in a queue."""
-    if executor is None:
-        return _time_steps(prepared)
-    if not executor.immediate:
-        return _time_steps(replace(prepared, speed=replace(prepared.speed, device="auto")))
-    timer, notices = _StepTimer(prepared=prepared), list[str]()
-    ((_, measured),) = executor.play(timer, [0], notices.append)
-    if isinstance(measured, Lost):
-        raise DpauditError(f"no machine of the executor could play a tile: {measured.reason}")
-    timing: _Timing = measured
-    return timing
 
 
 def _time_steps(prepared: Prepared) -> _Timing:
@@ -318,7 +280,8 @@ def _wait(device: Any) -> None:
 MOST_RUNS = 1_000_000
 """Largest number of runs that a plan considers."""
 
-_CAUTION = 0.1  # probability that the noise is larger than the cautious plan takes it to be
+_UNLUCKY = 0.1
+"""Probability that the scores look closer than planned, and that the pilot is as unlucky."""
 
 
 @final
@@ -451,10 +414,11 @@ def plan_training(
         canaries = job.scorer.canaries
         weakest, mu = "", float(effects.mean() / np.sqrt(np.mean(noises**2)))
         each, freedom = canaries / 2, freedom * canaries
-    mu = max(mu, 0.0)
-    tests, unlucky = max(1, len(names)), mu * _least_share(freedom)
-    runs = _runs(claim, mu / detect, each, power, policy, tests)
-    cautious = _runs(claim, unlucky / detect, each, power, policy, tests)
+    mu, tests = max(mu, 0.0), max(1, len(names))
+    needed = partial(
+        _runs, claim, detect=detect, each=each, power=power, policy=policy, tests=tests
+    )
+    runs, cautious = needed(mu), needed(mu * _least_share(freedom))
     return TrainingPlan(
         detect=float(detect),
         power=float(power),
@@ -509,18 +473,34 @@ def _least_share(freedom: int) -> float:
     """How much smaller mu may be than its estimate: the noise has few degrees of freedom."""
     from scipy.stats import chi2  # slow to import
 
-    return float(np.sqrt(chi2.ppf(_CAUTION, freedom) / freedom))
+    return float(np.sqrt(chi2.ppf(_UNLUCKY, freedom) / freedom))
 
 
 def _runs(
-    claim: Claim, mu: float, each: float, power: float, policy: Policy, tests: int
+    claim: Claim,
+    mu: float,
+    *,
+    detect: float,
+    each: float,
+    power: float,
+    policy: Policy,
+    tests: int,
 ) -> int | None:
-    """The smallest even number of runs with this power, to about 5 %."""
+    """The smallest even number of runs, to about 5 %, after which an audit has this power.
+
+    An audit reads its power from its own scores, which look closer than they are in half of the
+    audits: the number is such that 9 of 10 audits of a correct training have the power. Scores
+    that are farther apart than the claim allows count as if they were not, as in the audit.
+    """
     sizes = np.unique(np.round(np.geomspace(2, MOST_RUNS, 270) / 2).astype(int) * 2)
+    allowed, unlucky = allowed_separation(claim), float(ndtri(_UNLUCKY))
 
     def enough(runs: int) -> bool:
         scores = max(1, round(each * runs))
-        return power_of(claim, mu, scores=scores, policy=policy, tests=tests) >= power
+        # The standard error of the distance of two normal samples, in their standard deviations.
+        error = math.sqrt((2 + mu**2 / 4) / scores)
+        seen = min(max(mu + unlucky * error, 0.0), allowed)
+        return power_of(claim, seen / detect, scores=scores, policy=policy, tests=tests) >= power
 
     place = bisect_left(range(len(sizes)), True, key=lambda i: enough(int(sizes[i])))
     return None if place == len(sizes) else int(sizes[place])

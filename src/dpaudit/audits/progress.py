@@ -14,9 +14,6 @@ class Progress:
     Every method does nothing here: a subclass implements those that it shows.
     """
 
-    wants_bounds = False
-    """Whether the bound so far should be computed."""
-
     def __enter__(self) -> Self:
         return self
 
@@ -28,9 +25,6 @@ class Progress:
 
     def advance(self, runs: int) -> None:
         """More runs are done."""
-
-    def bound(self, epsilon: float) -> None:
-        """The lower bound so far."""
 
     def notice(self, text: str) -> None:
         """A remark for the user."""

@@ -19,7 +19,6 @@ from dpaudit.audits.assessment import (
     assess,
     constant_scores,
     failure_notes,
-    repetition_notes,
     watcher_of,
 )
 from dpaudit.audits.identity import Description, Question
@@ -241,25 +240,12 @@ class AuditResult:
         Arguments:
             all_bounds: Whether to add all bounds with their assumptions, the test and its power.
         """
+        from dpaudit.report import words
+
         calls = ('result.report("audit.html")', "result.summary(all_bounds=True)")
         hidden = all_bounds or self.description.live  # what is not tested needs their lines
-        page = "\n".join(self.statement.page(() if hidden else calls))
-        return f"{page}\n\n{self._bounds_in_words()}" if all_bounds else page
-
-    def _bounds_in_words(self) -> str:
-        from dpaudit.report.words import bounds_in_words
-
-        model = self.threat_model
-        sees = "unknown: state what your score was made of" if model is None else model.value
-        fresh = f", {self.fresh_runs:,} fresh runs" if self.fresh_runs else ""
-        lines = [
-            f"training  {self.training}",
-            f"adversary {self.adversary}; threat model {sees}",
-            f"runs      {self.runs:,} ({len(self.failures):,} failed), {len(self.scores):,} scores"
-            f"{fresh}",
-            *(f"note      {notice}" for notice in self.notices),
-        ]
-        return "\n".join([*lines, bounds_in_words(self.final), "", self.sentence])
+        lines = self.statement.page(() if hidden else calls)
+        return "\n".join([*lines, "", *words.all_bounds(self)] if all_bounds else lines)
 
     def evidence(self, *, most_thresholds: int = 20_000) -> AuditEvidence:
         """The numbers behind figures and pages; see `dpaudit.report.figures`.
@@ -451,21 +437,7 @@ def result_of(
     device: str,
     resumed: int,
 ) -> AuditResult:
-    """What the scores of an audit show; while runs are missing, what they show so far.
-
-    Arguments:
-        description: The audit.
-        question: What is asked of its scores.
-        tiles: The runs that were asked for, in the order of their numbers.
-        fresh: The runs that confirm a suspicion, also in that order.
-        facts: What the first trainings showed, and other remarks.
-        other_claim: Whether the claim is not that of the audit: the fresh runs, and the e-process
-            of a live audit, were for that one.
-        audit: The identity of the audit.
-        name: Its name.
-        device: Device used.
-        resumed: Number of runs that were in the store before.
-    """
+    """What the scores of an audit show; while runs are missing, what they show so far."""
     first, second = list(tiles), [] if other_claim or not question.confirm else list(fresh)
     policy = STRICT if other_claim and question.confirm else None
     tables, fresh_tables = scores_of(first) or {0: Scores.concat([])}, scores_of(second)
@@ -529,7 +501,6 @@ def result_of(
         notices=(
             *live.get("notices", ()),
             *failure_notes(final, failures),
-            *repetition_notes(final),
         ),
     )
 

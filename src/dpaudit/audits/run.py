@@ -34,10 +34,8 @@ from dpaudit.claims import Claim
 from dpaudit.claims.verdict import runs_to_refute
 from dpaudit.errors import DpauditError, InvalidInput, StoreError, TrainingFailed
 from dpaudit.executors import Executor, Notify
-from dpaudit.lower_bounds import estimate
 from dpaudit.privacy import DETECT, LEAST_POWER
 from dpaudit.scores import AuditRecord, Failure, ScoreBlock, Store
-from dpaudit.scores.store import scores_of
 
 if TYPE_CHECKING:
     from dpaudit.engine import Speed
@@ -50,8 +48,6 @@ StorePath = str | os.PathLike[str]
 
 PATIENCE = 5
 """The audit gives up after this many failures with (or without) the canary and no success."""
-
-SECONDS_BETWEEN_BOUNDS = 2.0
 
 _SECONDS_AT_RISK = 0.5
 """A commit waits for the disk, so results that are faster than this are written together."""
@@ -294,12 +290,6 @@ def begin(store: Store, name: str | None, game: Game, *, reuse: bool = False) ->
 
     The tile size may have been chosen from the memory that was free when the audit was started.
     Its tiles are numbered by it, so that a resumed audit keeps it unless the user asks for another.
-
-    Arguments:
-        store: The store.
-        name: The name of the audit, if the user gave one.
-        game: What is played.
-        reuse: Also continue with a finished audit, whose runs are then read.
     """
     wanted, described = game.description, game.description.to_dict()
     versions = session(game.device)
@@ -322,25 +312,7 @@ def begin(store: Store, name: str | None, game: Game, *, reuse: bool = False) ->
 @final
 @dataclass(kw_only=True)
 class _Player:
-    """Plays the samples of one audit, and stores their tiles as they come.
-
-    Arguments:
-        game: What is played.
-        record: Where tiles and facts are stored; `None` if they are not.
-        question: What is asked of the scores.
-        progress: Progress callback.
-        notify: Passes one line to the user.
-        stop: Whether to raise the failure of a run.
-        executor: Schedules the tiles; by default that of the game.
-        audit: The identity of the audit.
-        facts: What is known about it.
-        tiles: The tiles of both phases that are in the store, later with those that are played.
-        other_claim: Whether a finished audit is read again with another claim than its own.
-        max_runs: Largest number of runs, fresh ones included.
-        time_limit: Seconds after which no fresh runs are begun or continued.
-        began: When the audit began.
-        resumed: Number of runs that were in the store.
-    """
+    """Plays the samples of one audit, and stores their tiles as they come."""
 
     game: Game
     record: AuditRecord | None
@@ -359,7 +331,6 @@ class _Player:
     resumed: int = 0
     _waiting: list[tuple[int, ScoreBlock | Failure]] = field(default_factory=list)
     _written: float = field(default_factory=time.perf_counter)
-    _shown: float = field(default_factory=time.perf_counter)
 
     def learn(self, facts: Mapping[str, Any]) -> None:
         """Add facts about the audit; a finished one, which is read again, keeps its own."""
@@ -430,8 +401,6 @@ class _Player:
                     watcher.see(result)
                     if watcher.refuted:
                         return
-                elif progress.wants_bounds:
-                    self._show_bound(sample.phase)
                 seconds = time.perf_counter() - self.began
                 if sample.phase and self.time_limit is not None and seconds > self.time_limit:
                     return
@@ -453,17 +422,6 @@ class _Player:
             record.add_tiles(waiting, phase)
         self._written = time.perf_counter()
 
-    def _show_bound(self, phase: int) -> None:
-        """Report the bound so far, every few seconds."""
-        if time.perf_counter() - self._shown < SECONDS_BETWEEN_BOUNDS:
-            return
-        tables = scores_of(self.tiles[phase].values())
-        with contextlib.suppress(DpauditError, ValueError):  # too early: a group has no score yet
-            scores = tables[max(tables)]
-            bound = estimate(scores, delta=self.question.delta, method="gaussian-dp")
-            self.progress.bound(bound.epsilon)
-        self._shown = time.perf_counter()
-
 
 @final
 class _FailurePolicy:
@@ -471,12 +429,8 @@ class _FailurePolicy:
 
     Failures are released for storing after the first success with (or without) the canary. A
     training that cannot run at all, for example because a file is missing, leaves nothing in the
-    store, and can be repaired and audited again.
-
-    Arguments:
-        stored: The tiles in the store, whose successes count.
-        single: Whether there is one canary per run; runs with several canaries form one group.
-        stop: Raise at the first failure. It is not stored, so that the same call tries it again.
+    store, and can be repaired and audited again. With ``stop`` the first failure is raised and not
+    stored, so that the same call tries it again.
     """
 
     def __init__(self, stored: Any, *, single: bool, stop: bool) -> None:

@@ -19,9 +19,6 @@ LIBRARIES = (
 def session(device: str) -> dict[str, str]:
     """Versions of what is loaded, operating system and device.
 
-    Arguments:
-        device: Device used, in words.
-
     Example:
         >>> session("cpu")["device"], "numpy" in session("cpu")
         ('cpu', True)

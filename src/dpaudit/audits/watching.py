@@ -23,11 +23,6 @@ class Watcher:
     elsewhere. A step is two runs, one with and one without the canary; or one run, each of whose
     canaries has a fair coin. Canaries with names have bets each, and the mean of their wealth
     decides.
-
-    Arguments:
-        description: The audit.
-        claim: The claim that is tested.
-        policy: The levels of the test.
     """
 
     def __init__(self, description: Description, claim: Claim, policy: Policy) -> None:

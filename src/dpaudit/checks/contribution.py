@@ -306,12 +306,7 @@ _NEIGHBOURS = 15
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Ruler:
-    """How the size of a change is measured.
-
-    Arguments:
-        scales: What a contribution of C does along each coordinate; zero if it is not trained.
-        limit: The largest allowed size.
-    """
+    """How the size of a change is measured."""
 
     scales: Array
     limit: float

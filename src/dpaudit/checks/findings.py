@@ -129,12 +129,7 @@ class Rule:
         return vars(self) | {"probes": ()}
 
     def finding(self, outcome: Outcome, *, untested: tuple[str, ...] = ()) -> Finding:
-        """The finding of an outcome, with the rule's own words where the outcome has none.
-
-        Arguments:
-            outcome: What decides about the rule.
-            untested: The probes that could not be tried, each with its reason.
-        """
+        """The finding of an outcome, with the rule's own words where the outcome has none."""
         words = {
             name: getattr(outcome, name) or getattr(self, name)
             for name in ("cause", "remedy", "seen_in")
@@ -142,12 +137,7 @@ class Rule:
         return Finding(**asdict(outcome) | words, rule=self, untested=untested)
 
     def check(self, measured: Any, findings: Mapping[str, Finding]) -> Finding | None:
-        """Try all probes and judge; `None` if no probe has a meaning for what is checked.
-
-        Arguments:
-            measured: What the probes read.
-            findings: The findings about the rules before this one, by name.
-        """
+        """Try all probes and judge; `None` if no probe has a meaning for what is checked."""
         probes = [p for p in self.probes if not p.only or p.only in measured.subject.kinds]
         if not probes:
             return None

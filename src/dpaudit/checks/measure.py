@@ -156,14 +156,7 @@ Scales = tuple[Array, float]
 
 @final
 class Measurements:
-    """All measurements of a subject, made on demand.
-
-    Arguments:
-        subject: What is checked.
-        runs: Number of seeds over which noise is measured.
-        seed: The first seed.
-        axis: The coordinate of the simplest crafted gradient.
-    """
+    """All measurements of a subject, made on demand."""
 
     def __init__(self, subject: Subject, *, runs: int, seed: int, axis: int) -> None:
         self.subject = subject

@@ -173,12 +173,7 @@ class Directions(NamedTuple):
 
 
 def noise_directions(measured: Measurements, noise: Array | None = None) -> Directions:
-    """The directions of all parameters whose noise is well above rounding.
-
-    Arguments:
-        measured: The measurements.
-        noise: A larger sample of noise; that of all rules by default.
-    """
+    """The directions of all parameters whose noise is well above rounding."""
     noise = (measured.noise() if noise is None else noise).T
     length = np.linalg.norm(noise, axis=1)
     rounding = measured.rounding[measured.watched]
@@ -576,23 +571,14 @@ def _gaussian(measured: Measurements) -> Outcome:
 @final
 @dataclass(frozen=True, kw_only=True)
 class _Shape:
-    """The shape of a sample of noise.
+    """The shape of a sample of noise."""
 
-    Arguments:
-        kurtosis: Its kurtosis, 3 for normal noise.
-        error: Its standard error.
-        tail_chance: Probability that normal noise has as few large values.
-        largest: The largest value, in standard deviations.
-        norm_chance: Probability that the norms of draws of normal noise vary as little.
-        norm_ratio: The variance of these norms over that of normal noise.
-    """
-
-    kurtosis: float
-    error: float
-    tail_chance: float
-    largest: float
-    norm_chance: float
-    norm_ratio: float
+    kurtosis: float  # 3 for normal noise
+    error: float  # of the kurtosis
+    tail_chance: float  # that normal noise has as few large values
+    largest: float  # value, in standard deviations
+    norm_chance: float  # that the norms of draws of normal noise vary as little
+    norm_ratio: float  # the variance of these norms over that of normal noise
 
     @property
     def suspicious(self) -> bool:

@@ -294,21 +294,13 @@ class TrainingSubject(Subject):
 @final
 @dataclass(kw_only=True, eq=False)
 class StepSubject(Subject):
-    """A user's ``private_step(gradients, seed)``; the other rows of the batch are made here.
-
-    Arguments:
-        private_step: The step; with several rounds it gets an array with a batch for each round.
-        batch_size: Rows of a batch, with one crafted row.
-        weights: Weights of the rows, if the step takes any.
-        rounds: Number of rounds of a step that keeps a state, such as an adaptive clip norm; 0 for
-            a step without one.
-    """
+    """A user's ``private_step(gradients, seed)``; the other rows of the batch are made here."""
 
     noun = "private_step"
     private_step: Callable[..., Any]
     batch_size: int
     weights: Array | None = None
-    rounds: int = 0
+    rounds: int = 0  # of a step that keeps a state, such as an adaptive clip norm
 
     def __post_init__(self) -> None:
         self.kinds = frozenset({"step", "several steps"} if self.rounds else {"step"})

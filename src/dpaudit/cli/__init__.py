@@ -8,10 +8,9 @@ docstring line is its line in ``dpaudit --help``.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -83,26 +82,12 @@ class _LazyCommands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             COMMANDS[args[0]]  # raises the error with the commands and the closest name
-        with _loading_shown():
+        with uncollected():
             return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, _help_line(name)) for name in COMMANDS])
-
-
-@contextlib.contextmanager
-def _loading_shown() -> Iterator[None]:
-    """Show on a terminal that the imports of a command run; they can take a second."""
-    shown = sys.stderr is not None and sys.stderr.isatty() and _COMPLETING not in os.environ
-    if shown:
-        print("loading", end="", file=sys.stderr, flush=True)
-    try:
-        with uncollected():
-            yield
-    finally:
-        if shown:
-            print("\r       \r", end="", file=sys.stderr, flush=True)
 
 
 _HELP = {"help_option_names": ["-h", "--help"]}
@@ -149,12 +134,7 @@ def main() -> None:
 
 
 def run_app(app: typer.Typer, name: str) -> None:
-    """Run an app and exit. Every exit code has one meaning, see `dpaudit.cli._exit`.
-
-    Arguments:
-        app: The app to run.
-        name: The program's name in its help.
-    """
+    """Run an app and exit. Every exit code has one meaning, see `dpaudit.cli._exit`."""
     from dpaudit.cli._exit import run_and_exit
 
     if "COLUMNS" in os.environ:

@@ -7,13 +7,12 @@ import functools
 import inspect
 import json as json_module
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
 from dpaudit.cli._options import option, option_name, optional
-from dpaudit.configuration import Settings, read_settings
+from dpaudit.configuration import Settings
 from dpaudit.errors import InvalidInput
 from dpaudit.executors import EXECUTORS, Executor
 
@@ -23,11 +22,8 @@ Training = Annotated[
     str | None,
     typer.Argument(
         metavar="TRAINING",
-        help="What to audit: a preset such as housing or convnet; your function train(canary, "
-        "inserted, seed) as FILE.py:function or module:function; or CONFIG.toml, a file with the "
-        "options below by name, and "
-        + ", ".join(name for name, shown in _FIELDS.items() if not shown["option"])
-        + ". Options take precedence over the file, and the file over the preset.",
+        help="What to audit: a preset such as housing or convnet, or your function train(canary, "
+        "inserted, seed) as FILE.py:function or module:function.",
         show_default="housing",
     ),
 ]
@@ -37,8 +33,6 @@ def split(training: str | None, settings: Settings) -> tuple[Settings, str | Non
     """The settings with what TRAINING says about them, and the training function that it names."""
     if training is None:
         return settings, None
-    if training.endswith(".toml"):
-        return settings.over(read_settings(Path(training))), None
     if ":" in training:
         return settings, training
     if settings.preset not in (None, training):
@@ -62,24 +56,43 @@ def _option_of(name: str, **changed: Any) -> Any:
     return option(shown["help"], shown["metavar"], shown["default"])
 
 
-def taken_over(name: str) -> Any:
-    """The option of a setting that a plan only takes over into the printed command."""
-    help = f"{_FIELDS[name]['help']} Only taken over into the printed command."
-    return Annotated[str | None, _option_of(name, help=help)]
-
-
-StoreFile = Annotated[str | None, _option_of("store")]
 StoreToRead = Annotated[str | None, _option_of("store", help="File in which the audits are kept.")]
-Name = Annotated[str | None, _option_of("name")]
-ScoresOut = Annotated[str | None, _option_of("scores_out")]
 
 SETTINGS: dict[str, Any] = {
-    name: Annotated[kind, _option_of(name)]
-    for name, kind in get_type_hints(Settings).items()
-    if _FIELDS[name]["option"]
+    name: Annotated[kind, _option_of(name)] for name, kind in get_type_hints(Settings).items()
 }
 """The options that fill the fields of `Settings`, in the order of the help."""
 
+
+FUNCTION: dict[str, Any] = {
+    "canary": optional(
+        str,
+        "Object passed to your function as its canary.",
+        "MODULE:OBJECT",
+        "'canary' of the function or of its module, if there is one",
+    ),
+    "neighbours": optional(
+        str,
+        "Audit a pipeline train(data, seed) on two data sets: a function that returns them, (D, "
+        "D1). The adversary is then learned (the default), length, or a function.",
+        "FILE:FUNCTION",
+    ),
+    "unit": optional(
+        str,
+        "What the claim is about, as the canary or the two data sets: a user or a client, with all "
+        "records.",
+        "UNIT",
+        "record",
+    ),
+    "workers": optional(int, "Number of trainings of your function at the same time.", "N", "1"),
+    "timeout": optional(
+        float, "Seconds after which a training of your function counts as failed.", "S"
+    ),
+    "on_error": optional(
+        str, "What to do when a training of your function fails.", "record|stop", "record"
+    ),
+}
+"""Options of audits of a training function."""
 
 # --- Where trainings run. ------------------------------------------------------------------------
 

@@ -25,12 +25,7 @@ class _Call(Player):
 
 
 def in_child(training: str, call: Callable[[], Result]) -> Result:
-    """What a call returns, which can be pickled and imports the user's training.
-
-    Arguments:
-        training: The training, for the message if its process ends.
-        call: A function of a module, with its arguments.
-    """
+    """What a call returns, which can be pickled and imports the user's training."""
     ((_, returned),) = _executor().play(_Call(call), [0], lambda text: None)
     if isinstance(returned, Lost):
         raise TrainingFailed(f"{training} ended its process: {returned.reason}")

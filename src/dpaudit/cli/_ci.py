@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpaudit._outputs import write_output
 
@@ -32,14 +31,7 @@ def outcome_files(
     sarif: Path | None,
     overwrite: bool,
 ) -> dict[str, Callable[[], object]]:
-    """What writes the files that were asked for, for `print_then_write`.
-
-    Arguments:
-        outcomes: The outcomes of the command; called once for each file.
-        junit: File for JUnit XML; `None` for none.
-        sarif: File for SARIF; `None` for none.
-        overwrite: Whether files that dpaudit did not write may be replaced.
-    """
+    """What writes the files that were asked for, for `print_then_write`."""
 
     def write(name: str, path: Path) -> None:
         from dpaudit.report.ci import to_junit, to_sarif
@@ -52,15 +44,10 @@ def outcome_files(
 
 
 def outcome_of_audit(result: AuditResult, training: str | None = None) -> Outcome:
-    """The outcome of an audit; a verdict that decides nothing counts as skipped.
-
-    Arguments:
-        result: The result of the audit.
-        training: The name of the user's training, whose place is reported; `None` for a preset.
-    """
+    """The outcome of an audit; a verdict that decides nothing counts as skipped."""
     from dpaudit.report.ci import Outcome
 
-    file, line = ("", 1) if training is None else _place_of_name(training)
+    file, line = ("", 1) if training is None else _place(training)
     return Outcome(
         name=result.name or result.training,
         level=_LEVELS.get(result.verdict, "skipped"),
@@ -72,7 +59,7 @@ def outcome_of_audit(result: AuditResult, training: str | None = None) -> Outcom
     )
 
 
-def outcomes_of_check(result: CheckResult, train: Callable[..., Any]) -> list[Outcome]:
+def outcomes_of_check(result: CheckResult, train: str) -> list[Outcome]:
     """One outcome for each rule."""
     from dpaudit.report.ci import Outcome
 
@@ -91,18 +78,7 @@ def outcomes_of_check(result: CheckResult, train: Callable[..., Any]) -> list[Ou
     ]
 
 
-def _place(train: Callable[..., Any]) -> tuple[str, int]:
-    """File and line of a training, if it has any: relative to the working directory if inside."""
-    try:
-        path = Path(inspect.getsourcefile(inspect.unwrap(train)) or "")
-        line = inspect.getsourcelines(inspect.unwrap(train))[1]
-    except (TypeError, OSError):
-        return "", 1
-    here = Path.cwd()
-    return (path.relative_to(here) if path.is_relative_to(here) else path).as_posix(), line
-
-
-def _place_of_name(training: str) -> tuple[str, int]:
+def _place(training: str) -> tuple[str, int]:
     """File and line of ``FILE.py:function`` or ``module:function``, without importing it."""
     module, _, name = training.rpartition(":")
     file = Path(module if module.endswith(".py") else f"{module.replace('.', '/')}.py")
@@ -110,9 +86,7 @@ def _place_of_name(training: str) -> tuple[str, int]:
         body = ast.parse(file.read_bytes()).body
     except (OSError, ValueError, SyntaxError):
         return "", 1
-    lines = [
-        statement.lineno
-        for statement in body
-        if getattr(statement, "name", None) == name.partition(".")[0]
-    ]
+    name, here = name.partition(".")[0], Path.cwd()
+    lines = [node.lineno for node in body if getattr(node, "name", None) == name]
+    file = file.relative_to(here) if file.is_relative_to(here) else file
     return file.as_posix(), lines[-1] if lines else 1

@@ -67,11 +67,7 @@ class Unwritten(Exception):
 
 
 def decided(verdict: str) -> int:
-    """The exit code of a verdict, which is kept in case an output cannot be written.
-
-    Arguments:
-        verdict: The verdict in one word.
-    """
+    """The exit code of a verdict, which is kept in case an output cannot be written."""
     _DECIDED.set(VERDICT_CODES[verdict])
     return VERDICT_CODES[verdict]
 

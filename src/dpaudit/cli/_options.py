@@ -20,25 +20,12 @@ if TYPE_CHECKING:
 
 
 def option(help: str, metavar: str | None = None, default: str | bool = True) -> Any:
-    """An option that takes a value.
-
-    Arguments:
-        help: One sentence that stands alone.
-        metavar: Name of the value in the help; by default its type.
-        default: The default as the help shows it; by default the parameter's own.
-    """
+    """An option that takes a value."""
     return typer.Option(metavar=metavar, help=help, show_default=default)
 
 
 def optional(kind: type, help: str, metavar: str, default: str | bool = True) -> Any:
-    """The annotation of an option that may be left out, for tables of options.
-
-    Arguments:
-        kind: Type of the value.
-        help: One sentence that stands alone.
-        metavar: Name of the value in the help.
-        default: What an option that is left out means, as the help shows it.
-    """
+    """The annotation of an option that may be left out, for tables of options."""
     return Annotated[kind | None, option(help, metavar, default)]
 
 
@@ -75,11 +62,6 @@ def check_files(given: Mapping[str, Any], *outputs: str, room: int = ROOM) -> No
     """Raise `InvalidInput` for outputs of a command that could not be written, or destroy a file.
 
     Every other value that names a file is an input, which is never replaced.
-
-    Arguments:
-        given: All values of the command by its parameters.
-        outputs: The parameters that name files to be written.
-        room: Bytes that each of them may need.
     """
     inputs = {"the store": store_path(given["store"])} if "store" in given else {}
     for name, value in given.items():
@@ -144,34 +126,29 @@ LeastPower = Annotated[
 ]
 
 
-def claim_from(
-    claimed_epsilon: float | None,
-    delta: float,
-    noise_multiplier: float | None,
-    steps: int | None,
-    sampling_rate: float | None,
-    pair_only: bool,
-) -> Claim:
+def claim_from(given: Mapping[str, Any], delta: float) -> Claim:
     """The claim by the options of a command: an epsilon at delta, or the training's settings."""
     from dpaudit.claims import Claim
 
-    if noise_multiplier is not None or steps is not None or sampling_rate is not None:
-        if claimed_epsilon is not None or pair_only:
+    settings = {name: given[name] for name in ("noise_multiplier", "steps", "sampling_rate")}
+    epsilon, pair_only = given["claimed_epsilon"], given["pair_only"]
+    if any(value is not None for value in settings.values()):
+        if epsilon is not None or pair_only:
             raise InvalidInput(
                 "give --claimed-epsilon, or --noise-multiplier and --steps, not both; the second "
                 "needs no assumption"
             )
-        if noise_multiplier is None or steps is None:
-            missing = "--noise-multiplier" if noise_multiplier is None else "--steps"
-            raise InvalidInput(f"{missing} is needed too for a claim from the training's settings")
-        return Claim.from_dpsgd(
-            noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate
-        )
-    if claimed_epsilon is None:
+        for name in ("noise_multiplier", "steps"):
+            if settings[name] is None:
+                raise InvalidInput(
+                    f"{option_name(name)} is needed too for a claim from the training's settings"
+                )
+        return Claim.from_dpsgd(**settings)
+    if epsilon is None:
         raise InvalidInput(
             "a claim is needed: give --claimed-epsilon and --delta, or --noise-multiplier, --steps "
             "and --sampling-rate"
         )
-    if pair_only:
-        return Claim.from_points([(claimed_epsilon, delta)])
-    return Claim.from_epsilon(claimed_epsilon, delta)
+    return (
+        Claim.from_points([(epsilon, delta)]) if pair_only else Claim.from_epsilon(epsilon, delta)
+    )

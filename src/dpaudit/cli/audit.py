@@ -80,36 +80,6 @@ CLAIM: dict[str, Any] = {
 }
 """Options of the claim and of its test."""
 
-FUNCTION: dict[str, Any] = {
-    "canary": optional(
-        str,
-        "Object passed to your function as its canary.",
-        "MODULE:OBJECT",
-        "'canary' of the function or of its module, if there is one",
-    ),
-    "neighbours": optional(
-        str,
-        "Audit a pipeline train(data, seed) on two data sets: a function that returns them, (D, "
-        "D1). The adversary is then learned (the default), length, or a function.",
-        "FILE:FUNCTION",
-    ),
-    "unit": optional(
-        str,
-        "What the claim is about, as the canary or the two data sets: a user or a client, with all "
-        "records.",
-        "UNIT",
-        "record",
-    ),
-    "workers": optional(int, "Number of trainings of your function at the same time.", "N", "1"),
-    "timeout": optional(
-        float, "Seconds after which a training of your function counts as failed.", "S"
-    ),
-    "on_error": optional(
-        str, "What to do when a training of your function fails.", "record|stop", "record"
-    ),
-}
-"""Options of audits of a training function."""
-
 FOR_ALL = ("runs", "delta", "confidence", "seed", "store", "name", "scores_out", "adversary")
 """Settings of a preset that a training function has, too."""
 
@@ -161,7 +131,7 @@ def audit(
     else:
         with user_code():  # the module of an adversary
             settings = settings.resolved()
-        for name in (*FUNCTION, "sampling_rate"):
+        for name in (*option.FUNCTION, "sampling_rate"):
             if given[name] is not None:
                 raise InvalidInput(
                     f"{option_name(name)} is an option for a training function, got "
@@ -258,11 +228,7 @@ def _refuse(names: Any, settings: Settings, what: str) -> None:
 def _preset(settings: Settings) -> dict[str, Any]:
     """The arguments of `dpaudit.audit` for a preset."""
     arguments = settings.arguments()
-    return {
-        "training": arguments.pop("mechanism"),
-        "horizons": settings.horizons or None,
-        **arguments,
-    }
+    return {"training": arguments.pop("mechanism"), **arguments}
 
 
 def _function(training: Any, settings: Settings, given: dict[str, Any]) -> dict[str, Any]:
@@ -290,15 +256,10 @@ def _function(training: Any, settings: Settings, given: dict[str, Any]) -> dict[
 
 def _claim(settings: Settings, given: dict[str, Any], *, function: bool) -> Any:
     """The claim that the options name; `None` for that of a preset's settings."""
-    noise, steps = settings.noise_multiplier, settings.steps
-    if not function:
-        if given["claimed_epsilon"] is None and not given["pair_only"]:
-            return None
-        noise = steps = None
-    delta = 1e-5 if settings.delta is None else settings.delta
-    claim = claim_from(
-        given["claimed_epsilon"], delta, noise, steps, given["sampling_rate"], given["pair_only"]
-    )
+    named = {name: getattr(settings, name) if function else None for name in AS_CLAIM}
+    if not function and given["claimed_epsilon"] is None and not given["pair_only"]:
+        return None
+    claim = claim_from({**given, **named}, 1e-5 if settings.delta is None else settings.delta)
     return claim if given["unit"] is None else claim.per(given["unit"])
 
 
@@ -306,7 +267,7 @@ _OPTIONS = {
     "training": option.Training,
     **option.SETTINGS,
     **CLAIM,
-    **FUNCTION,
+    **option.FUNCTION,
     "all_bounds": AllBounds,
     "junit": Junit,
     "sarif": Sarif,

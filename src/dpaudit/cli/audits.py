@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from dpaudit._numbers import decimals
@@ -32,15 +30,11 @@ from dpaudit.cli._output import console, print_json, print_result, print_then_wr
 from dpaudit.cli.receipts import IncludeScores, PlanToName, ReceiptOut, plan_of, write_receipt
 from dpaudit.configuration import store_path
 from dpaudit.errors import DpauditError, InvalidInput, StoreError
-from dpaudit.report.palette import terminal_style
 from dpaudit.scores import AuditRecord, Store
 from dpaudit.scores.store import reading
 
 if TYPE_CHECKING:
     from dpaudit.audits import AuditResult
-
-_MOST_IN_A_TABLE = 200
-"""Rows that are laid out as a table; more are lines, which take a tenth of the time."""
 
 
 def list_audits(store: StoreToRead = None, json: Json = False) -> None:
@@ -96,23 +90,16 @@ def show(
 
     The exit code is that of the verdict, as for dpaudit audit.
     """
-    check_files(locals(), "receipt")
+    given = locals()
+    check_files(given, "receipt")
     if receipt is None and registered is not None:
         raise InvalidInput(f"--registered needs --receipt, got {str(registered)!r} alone")
     from dpaudit.audits import read_result  # slow to import
 
+    named = ("claimed_epsilon", "noise_multiplier", "steps", "sampling_rate")
     claim = None
-    if pair_only or any(
-        option is not None for option in (claimed_epsilon, noise_multiplier, steps, sampling_rate)
-    ):
-        claim = claim_from(
-            claimed_epsilon,
-            1e-5 if delta is None else delta,
-            noise_multiplier,
-            steps,
-            sampling_rate,
-            pair_only,
-        )
+    if pair_only or any(given[name] is not None for name in named):
+        claim = claim_from(given, 1e-5 if delta is None else delta)
     with _open(store) as opened:
         record = _newest(opened) if audit is None else opened.audit(audit)
         asked: dict[str, Any] = {"claim": claim, "delta": delta, "confidence": confidence}
@@ -278,46 +265,29 @@ def _bound(value: Any) -> float | str | None:
 
 
 def _print_list(entries: list[dict[str, Any]], path: str) -> None:
-    # A single delta is printed above the table; several need a column.
+    """One line for each audit; not a table of rich, which takes ten times as long."""
+    # A single delta is printed above the list; several need a column.
     deltas = sorted({entry["delta"] for entry in entries if entry["delta"] is not None})
-    several = len(deltas) > 1
     common = f", epsilon at delta = {deltas[0]:g}" if len(deltas) == 1 else ""
-    numbers = ("runs", "lower", "upper", *(["delta"] if several else []))
-    rows = [tuple(_cells(entry, several=several)) for entry in entries]
-    console().print(f"Audits in {path}{common}", highlight=False)
-    if len(rows) > _MOST_IN_A_TABLE:
-        for *cells, what, verdict in (("audit", *numbers, "training", "verdict"), *rows):
-            print(*(f"{cell:>11}" for cell in cells), f"{verdict:<12}", printable(what))
-        return
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.add_column("audit", no_wrap=True)
-    table.add_column("training and adversary")
-    for header in numbers:
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    for audit, *cells, what, verdict in rows:
-        style = terminal_style(verdict).removeprefix("bold")
-        table.add_row(audit, what, *cells, Text(verdict, style=style))
-    console().print(table)
-
-
-def _cells(entry: dict[str, Any], *, several: bool) -> Iterator[str]:
-    """What a list shows of an audit: identity, numbers, training and verdict."""
-    yield entry["audit"][:8]
-    whole = entry["runs"] == entry["runs_asked"]
-    yield f"{entry['runs']:,}" if whole else f"{entry['runs']:,}/{entry['runs_asked']:,}"
-    yield _number(entry["lower"])
-    yield _number(entry["upper"])
-    if several:
-        yield "" if entry["delta"] is None else f"{entry['delta']:g}"
-    yield _what(entry)
-    yield str(entry["verdict"] or entry["state"])
-
-
-def _what(entry: Mapping[str, Any]) -> str:
-    """Name, training and adversary in one column; three would not fit in 80 characters."""
-    played = f"{entry['training']} by {entry['adversary']}" if entry["training"] else ""
-    return ": ".join(part for part in (entry["name"], played) if part)
+    numbers = ("runs", "lower", "upper", *(["delta"] if len(deltas) > 1 else []))
+    print(printable(f"Audits in {path}{common}"))
+    print("audit   ", *(f"{name:>11}" for name in numbers), " verdict       training")
+    for entry in entries:
+        runs, asked = entry["runs"], entry["runs_asked"]
+        cells = {
+            "runs": f"{runs:,}" if runs == asked else f"{runs:,}/{asked:,}",
+            "lower": _number(entry["lower"]),
+            "upper": _number(entry["upper"]),
+            "delta": "" if entry["delta"] is None else f"{entry['delta']:g}",
+        }
+        played = f"{entry['training']} by {entry['adversary']}" if entry["training"] else ""
+        what = ": ".join(part for part in (entry["name"], played) if part)
+        verdict = entry["verdict"] or entry["state"]
+        print(
+            f"{entry['audit'][:8]:<8}",
+            *(f"{cells[name]:>11}" for name in numbers),
+            printable(f" {verdict:<12}  {what}"),
+        )
 
 
 def _number(value: float | str | None) -> str:

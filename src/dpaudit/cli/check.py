@@ -20,14 +20,13 @@ from dpaudit.cli._child import in_child
 from dpaudit.cli._ci import outcome_files, outcomes_of_check
 from dpaudit.cli._exit import decided
 from dpaudit.cli._options import Json, Junit, Overwrite, Sarif, check_files, option, option_name
-from dpaudit.cli._output import by_text, console, print_json, print_then_write
+from dpaudit.cli._output import console, print_json, print_then_write
 from dpaudit.cli.receipts import ReceiptOut
 from dpaudit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from dpaudit.checks import CheckResult, Finding
     from dpaudit.receipts import CheckReceipt
-    from dpaudit.report.ci import Outcome
 
 
 def check(
@@ -183,10 +182,11 @@ def check(
     run = {"--pipeline": _check_pipeline, "--step": _check_step}.get(kind, _check_training)
     call = shlex.join(["dpaudit", *sys.argv[1:]])
     of_receipt = None if receipt is None else call
-    result, outcomes, evidence = in_child(train, partial(_checked, run, call=of_receipt, **asked))
+    result, evidence = in_child(train, partial(_checked, run, call=of_receipt, **asked))
     broken = "violation" if result.broken else "inconclusive"
     code = decided("consistent" if result.passed else broken)
-    files = outcome_files(lambda: outcomes, junit=junit, sarif=sarif, overwrite=overwrite)
+    outcomes = partial(outcomes_of_check, result, train)
+    files = outcome_files(outcomes, junit=junit, sarif=sarif, overwrite=overwrite)
     if receipt is not None and evidence is not None:
         files["--receipt"] = lambda: evidence.write(receipt, overwrite=overwrite)
     if page is not None:
@@ -222,8 +222,8 @@ _OF = {
 
 def _checked(
     check: Callable[..., CheckResult], train: str, *, call: str | None, **asked: Any
-) -> tuple[CheckResult, list[Outcome], CheckReceipt | None]:
-    """The result of a check, its outcomes for CI, and its receipt if there is a call to name.
+) -> tuple[CheckResult, CheckReceipt | None]:
+    """The result of a check, and its receipt if there is a call to name.
 
     This is in the process that imports the training, whose libraries the receipt names.
     """
@@ -237,7 +237,7 @@ def _checked(
         from dpaudit.receipts import receipt_of_check
 
         receipt = receipt_of_check(result, name=train, training=function, settings=given, call=call)
-    return result, outcomes_of_check(result, function), receipt
+    return result, receipt
 
 
 def _check_pipeline(
@@ -356,6 +356,7 @@ def _given(option: str, value: Any) -> Any:
 
 def _print(screen: Console, result: CheckResult, train: str, *, all_rules: bool) -> None:
     from dpaudit.report.palette import terminal_style
+    from dpaudit.report.words import by_text
 
     tested = f"{len(result.findings) - len(result.not_tested)} of {len(result.findings)} rules"
     screen.print(

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from dpaudit.cli._exit import decided
-from dpaudit.cli._options import Json, option, option_name
+from dpaudit.cli._options import (
+    ClaimedEpsilon,
+    Json,
+    PairOnly,
+    claim_from,
+    option,
+    option_name,
+)
 from dpaudit.cli._output import console, print_json
 from dpaudit.errors import InvalidInput
 from dpaudit.lower_bounds.registry import DEFAULT_METHODS, METHODS
@@ -47,10 +55,12 @@ def estimate(
     ] = None,
     sampling_rate: Annotated[
         float | None,
-        option("Of method dpsgd: Poisson sampling rate (1 without sampling), if not claimed."),
+        option(
+            "Poisson sampling rate: of the claim, or of method dpsgd (1 without sampling).", "q"
+        ),
     ] = None,
     steps: Annotated[
-        int | None, option("Of method dpsgd: number of steps, if not claimed.")
+        int | None, option("Number of steps: of the claim, or of method dpsgd.", "T")
     ] = None,
     threshold: Annotated[
         str | None,
@@ -69,30 +79,11 @@ def estimate(
     ] = None,
     false_positives: Annotated[int | None, option("Other canaries guessed inserted.")] = None,
     true_negatives: Annotated[int | None, option("Other canaries guessed not inserted.")] = None,
-    claim_epsilon: Annotated[
-        float | None,
-        option(
-            "Test the claim of this epsilon at --claim-delta, read as the curve of a Gaussian "
-            "mechanism, as audit reads it; see --pair-only."
-        ),
-    ] = None,
-    claim_delta: Annotated[float | None, option("Delta of the claimed epsilon.")] = None,
-    pair_only: Annotated[
-        bool,
-        typer.Option(
-            "--pair-only",
-            help="Read the claimed epsilon as a bare pair: nothing is assumed of other deltas.",
-        ),
-    ] = False,
-    claim_mu: Annotated[float | None, option("Test the claim of mu-GDP.")] = None,
-    claim_noise_multiplier: Annotated[
-        float | None, option("Test the claim of DP-SGD with this noise multiplier.")
-    ] = None,
-    claim_steps: Annotated[
-        int | None, option("Number of steps of the claimed DP-SGD training.")
-    ] = None,
-    claim_sampling_rate: Annotated[
-        float | None, option("Poisson sampling rate of the claimed DP-SGD training.")
+    claimed_epsilon: ClaimedEpsilon = None,
+    pair_only: PairOnly = False,
+    claimed_mu: Annotated[float | None, option("Claimed mu of mu-GDP.", "M")] = None,
+    noise_multiplier: Annotated[
+        float | None, option("Claimed noise multiplier of DP-SGD, with --steps.", "s")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -115,7 +106,7 @@ def estimate(
 
     Test the claim of a DP-SGD training:
     [bold]dpaudit estimate scores.csv --delta 1e-5[/]
-    [bold]  --claim-noise-multiplier 4 --claim-steps 250[/]
+    [bold]  --noise-multiplier 4 --steps 250[/]
 
     A claim is violated at p <= 0.001, and suspected up to p = 0.05. It is
     consistent with scores only if noise half as large as claimed would be found
@@ -137,10 +128,7 @@ def estimate(
         "false_positives": false_positives,
         "true_negatives": true_negatives,
     }
-    claim = _claim(
-        claim_epsilon, claim_delta, claim_mu, claim_noise_multiplier, claim_steps,
-        claim_sampling_rate, pair_only=pair_only,
-    )  # fmt: skip
+    claim = _claim(locals())
     evidence = _evidence(scores, counts, score_column=score_column, label_column=label_column)
     rule = _rule(threshold, has_thresholds=scores is not None)
     asked: dict[str, Any] = {
@@ -151,8 +139,9 @@ def estimate(
         "seed": seed,
     }
     mechanism: dict[str, Any] = {"sampling_rate": sampling_rate, "steps": steps}
-    if sampling_rate is None and steps is None and method in (None, _EVERY, "dpsgd"):
-        mechanism = {"history": None if claim is None else claimed_history(claim.settings)}
+    if noise_multiplier is not None or (sampling_rate is None and steps is None):
+        history = None if claim is None else claimed_history(claim.settings)
+        mechanism = {"history": history if method in (None, _EVERY, "dpsgd") else None}
     if method is None:
         names_gaussian = claim is not None and claim.mu is not None and claim.pair is None
         order = DEFAULT_METHODS[::-1] if names_gaussian else None
@@ -209,54 +198,21 @@ def _evidence(
     return ErrorCounts.given(**{name: int(value or 0) for name, value in counts.items()})
 
 
-def _claim(
-    epsilon: float | None,
-    delta: float | None,
-    mu: float | None,
-    noise_multiplier: float | None,
-    steps: int | None,
-    sampling_rate: float | None,
-    *,
-    pair_only: bool,
-) -> Claim | None:
-    """The claim to test, if one was given."""
+def _claim(given: Mapping[str, Any]) -> Claim | None:
+    """The claim to test; steps and rate without a noise multiplier describe the method `dpsgd`."""
     from dpaudit.claims import Claim
 
-    ways = {
-        "--claim-epsilon": epsilon is not None or delta is not None,
-        "--claim-mu": mu is not None,
-        "--claim-noise-multiplier": any(x is not None for x in (noise_multiplier, steps)),
-    }
-    said = [way for way, used in ways.items() if used]
-    if len(said) > 1:
-        raise InvalidInput(f"give one claim, got {' and '.join(said)}")
-    if sampling_rate is not None and said != ["--claim-noise-multiplier"]:
-        raise InvalidInput(
-            f"--claim-sampling-rate needs --claim-noise-multiplier, got {sampling_rate!r} with "
-            f"{said[0] if said else 'no claim'}; leave it out, or claim a DP-SGD training"
-        )
-    if pair_only and said != ["--claim-epsilon"]:
-        raise InvalidInput(
-            "--pair-only needs --claim-epsilon and --claim-delta, got "
-            f"{said[0] if said else 'no claim'}; leave it out, or claim a pair"
-        )
-    if not said:
-        return None
+    described = given["noise_multiplier"] is not None
+    mu, pair = given["claimed_mu"], given["claimed_epsilon"] is not None or given["pair_only"]
     if mu is not None:
+        if described or pair:
+            raise InvalidInput(f"give one claim, got --claimed-mu {mu:g} and another one")
         return Claim.from_mu(mu)
-    if epsilon is not None or delta is not None:
-        if epsilon is None or delta is None:
-            raise InvalidInput("a claimed epsilon needs both --claim-epsilon and --claim-delta")
-        return (
-            Claim.from_points([(epsilon, delta)])
-            if pair_only
-            else Claim.from_epsilon(epsilon, delta)
-        )
-    if noise_multiplier is None or steps is None:
-        raise InvalidInput("a DP-SGD claim needs --claim-noise-multiplier and --claim-steps")
-    return Claim.from_dpsgd(
-        noise_multiplier=noise_multiplier, steps=steps, sampling_rate=sampling_rate
-    )
+    if not (described or pair):
+        return None
+    if pair and given["delta"] is None:
+        raise InvalidInput("--claimed-epsilon needs --delta")
+    return claim_from(given, given["delta"])
 
 
 def _source(scores: str | None, evidence: Any) -> str:

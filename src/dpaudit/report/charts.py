@@ -1,6 +1,7 @@
-"""Charts of a page: curves as paths in a square of 100 by 100, with ticks, labels and legends.
+"""The pictures of an audit, as curves with axes: pages draw them as SVG, `figures` in matplotlib.
 
-The square is stretched to the width of the screen or sheet, while text keeps its size.
+In a page, curves are paths in a square of 100 by 100, which is stretched to the width of the screen
+or sheet, while text keeps its size.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 
@@ -23,80 +24,8 @@ from dpaudit.audits.curves import (
     TradeoffCurves,
 )
 
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Tick:
-    """A tick: its place in percent, its label, and whether narrow screens leave it out."""
-
-    at: float
-    label: str
-    minor: bool = False
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Mark:
-    """A line or an area.
-
-    Arguments:
-        role: The name of its colour and its class in the style sheet.
-        label: Its text in the legend; empty for marks without a legend entry.
-        path: SVG path commands in the square of 100 by 100.
-        filled: Whether it is an area instead of a line.
-        dots: Points to mark on it, in percent from the left and from the bottom.
-    """
-
-    role: str
-    label: str
-    path: str
-    filled: bool = False
-    dots: tuple[tuple[float, float], ...] = ()
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Chart:
-    """A picture with two axes."""
-
-    alternative: str
-    x_label: str
-    y_label: str
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
-    marks: tuple[Mark, ...]
-    references: tuple[Tick, ...] = ()  # horizontal lines with a label
-    clipped: int = 0
-
-
-@final
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Axis:
-    """From numbers to percent.
-
-    Arguments:
-        transform: Maps numbers to a scale on which the axis is linear.
-        low: The number at 0 %.
-        high: The number at 100 %.
-    """
-
-    transform: Callable[[Array], Array]
-    low: float
-    high: float
-
-    def place(self, values: Array) -> Array:
-        """Percent along the axis; numbers beyond its ends are put at the ends."""
-        inside = np.clip(np.asarray(values, dtype=float), self.low, self.high)
-        ends = self.transform(np.array([self.low, self.high]))
-        return np.asarray(100 * (self.transform(inside) - ends[0]) / (ends[1] - ends[0]))
-
-    def ticks(self, values: Iterable[float], label: Callable[[float], str]) -> tuple[Tick, ...]:
-        """Those of the values that lie on the axis."""
-        return tuple(
-            Tick(at=round(float(self.place(np.array([value]))[0]), 2), label=label(value))
-            for value in values
-            if self.low <= value <= self.high
-        )
+if TYPE_CHECKING:
+    from dpaudit.audits.assessment import Assessment
 
 
 def _normal_quantiles(rates: Array) -> Array:
@@ -105,12 +34,101 @@ def _normal_quantiles(rates: Array) -> Array:
     return np.asarray(ndtri(rates))
 
 
-_RATES = Axis(transform=_normal_quantiles, low=SMALLEST_RATE, high=1 - SMALLEST_RATE)
+_SCALES: dict[str, Callable[[Array], Array]] = {
+    "linear": lambda values: values,
+    "log": np.log10,
+    "normal": _normal_quantiles,
+}
 
 
-def linear(low: float, high: float) -> Axis:
-    """A linear axis."""
-    return Axis(transform=lambda values: values, low=low, high=high)
+@final
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """A tick: its number, its place in percent, its label, and whether narrow screens omit it."""
+
+    value: float
+    at: float
+    label: str
+    minor: bool = False
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """From numbers between ``low`` and ``high`` to percent, on a scale."""
+
+    low: float
+    high: float
+    scale: Literal["linear", "log", "normal"] = "linear"
+
+    def inside(self, values: Array) -> Array:
+        """The numbers; those beyond the ends of the axis are put at the ends."""
+        return np.asarray(np.clip(np.asarray(values, dtype=float), self.low, self.high))
+
+    def place(self, values: Array) -> Array:
+        """Percent along the axis."""
+        transform = _SCALES[self.scale]
+        ends = transform(np.array([self.low, self.high]))
+        return np.asarray(100 * (transform(self.inside(values)) - ends[0]) / (ends[1] - ends[0]))
+
+    def ticks(self, values: Iterable[float], label: Callable[[float], str]) -> tuple[Tick, ...]:
+        """Those of the values that lie on the axis."""
+        return tuple(
+            Tick(
+                value=value,
+                at=round(float(self.place(np.array([value]))[0]), 2),
+                label=label(value),
+            )
+            for value in values
+            if self.low <= value <= self.high
+        )
+
+
+_RATES = Axis(low=SMALLEST_RATE, high=1 - SMALLEST_RATE, scale="normal")
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Mark:
+    """A line, or the area below it; a mark without a label is not in the legend."""
+
+    role: str  # the name of its colour, and its class in the style sheet
+    curve: Curve
+    label: str = ""
+    filled: bool = False
+    dotted: bool = False
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Chart:
+    """A picture with two axes."""
+
+    alternative: str
+    x: Axis
+    y: Axis
+    x_label: str
+    y_label: str
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+    marks: tuple[Mark, ...] = ()
+    references: tuple[Tick, ...] = ()  # horizontal lines with a label
+    clipped: int = 0
+
+    def path(self, mark: Mark) -> str:
+        """The SVG path of a line, or of the area below it."""
+        across, up = self.x.place(mark.curve.x), 100 - self.y.place(mark.curve.y)
+        line = "L".join(f"{a:.2f},{b:.2f}" for a, b in zip(across, up, strict=True))
+        if not mark.filled:
+            return f"M{line}"
+        return f"M{across[0]:.2f},100L{line}L{across[-1]:.2f},100Z"
+
+    def dots(self, mark: Mark) -> list[tuple[float, float]]:
+        """The points to mark on a line, in percent from the left and from the bottom."""
+        if not mark.dotted:
+            return []
+        across, up = self.x.place(mark.curve.x), self.y.place(mark.curve.y)
+        return [(round(float(a), 2), round(float(b), 2)) for a, b in zip(across, up, strict=True)]
 
 
 def round_steps(low: float, high: float, about: int = 6) -> list[float]:
@@ -130,33 +148,26 @@ def round_steps(low: float, high: float, about: int = 6) -> list[float]:
 
 def histogram_chart(shown: Histogram) -> Chart:
     """The scores with and without the canary as filled outlines."""
-    axis = linear(float(shown.edges[0]), float(shown.edges[-1]))
+    x = Axis(low=float(shown.edges[0]), high=float(shown.edges[-1]))
     top = 1.06 * max(float(shown.inserted.max()), float(shown.others.max()), 1e-9)
-    height = linear(0.0, top)
-    marks = tuple(
-        Mark(
-            role=role,
-            label=label,
-            path=_outline(axis.place(shown.edges), height.place(share)),
-            filled=True,
-        )
-        for role, label, share in (
-            ("others", "not inserted", shown.others),
-            ("inserted", "inserted", shown.inserted),
-        )
-    )
+    across = np.repeat(shown.edges, 2)[1:-1]
+    ticks = x.ticks(round_steps(x.low, x.high, 5), _short)
     return Chart(
         alternative="Histograms of the scores with and without the canary",
+        x=x,
+        y=Axis(low=0.0, high=top),
         x_label="score",
         y_label="share of the runs",
         # A label at the very end of the axis would overhang the plot.
-        x_ticks=tuple(
-            tick
-            for tick in axis.ticks(round_steps(axis.low, axis.high, 5), _short)
-            if 3 < tick.at < 97
-        ),
+        x_ticks=tuple(tick for tick in ticks if 3 < tick.at < 97),
         y_ticks=(),
-        marks=marks,
+        marks=tuple(
+            Mark(role=role, label=label, curve=Curve(x=across, y=np.repeat(share, 2)), filled=True)
+            for role, label, share in (
+                ("others", "not inserted", shown.others),
+                ("inserted", "inserted", shown.inserted),
+            )
+        ),
         clipped=shown.outside,
     )
 
@@ -182,33 +193,29 @@ def staircase(curve: Curve) -> Curve:
 
 def tradeoff_chart(shown: TradeoffCurves) -> Chart:
     """Error rates on normal quantiles, where a Gaussian trade-off function is a straight line."""
-    axis = _RATES
+    sure = f"proven ({percent(shown.confidence)} %)"
     marks = []
     if shown.claimed is not None:
-        path = _line(shown.claimed, axis, axis)
-        marks.append(Mark(role="forbidden", label="", path=f"{path}L0,100Z", filled=True))
-        marks.append(Mark(role="claimed", label="claimed", path=path))
+        marks.append(Mark(role="forbidden", curve=shown.claimed, filled=True))
+        marks.append(Mark(role="claimed", label="claimed", curve=shown.claimed))
     if shown.fitted is not None:
-        label = "Gaussian fit to the scores"
-        marks.append(Mark(role="fitted", label=label, path=_line(shown.fitted, axis, axis)))
-    path = _line(staircase(shown.seen), axis, axis)
-    marks.append(Mark(role="others", label="observed", path=path))
-    label = f"proven: the true curve is below ({percent(shown.confidence)} %)"
-    path = _line(staircase(shown.proven), axis, axis)
-    marks.append(Mark(role="proven", label=label, path=path))
+        marks.append(Mark(role="fitted", label="Gaussian fit", curve=shown.fitted))
+    marks.append(Mark(role="others", label="observed", curve=staircase(shown.seen)))
+    marks.append(Mark(role="proven", label=sure, curve=staircase(shown.proven)))
     return replace(overlay_axes(), marks=tuple(marks))
 
 
 def overlay_axes() -> Chart:
     """The axes of trade-off functions, without any curve."""
-    ticks = _RATES.ticks((0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999), lambda at: f"{100 * at:g} %")
+    ticks = _RATES.ticks((0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999), lambda at: f"{100 * at:g}")
     return Chart(
         alternative="Trade-off function: false-negative against false-positive rate",
-        x_label="false-positive rate",
-        y_label="false-negative rate",
-        x_ticks=tuple(replace(tick, minor=tick.label in ("1 %", "99 %")) for tick in ticks),
+        x=_RATES,
+        y=_RATES,
+        x_label="false-positive rate (%)",
+        y_label="false-negative rate (%)",
+        x_ticks=tuple(replace(tick, minor=tick.label in ("1", "99")) for tick in ticks),
         y_ticks=ticks,
-        marks=(),
     )
 
 
@@ -234,44 +241,49 @@ def _coarse_line(curve: Curve) -> str:
 
 def profile_chart(shown: ProfileCurves) -> Chart:
     """Delta on a logarithmic axis against epsilon."""
-    x = linear(0.0, float(shown.proven.x[-1]))
-    y = Axis(transform=np.log10, low=SMALLEST_DELTA, high=1.0)
-    marks = []
-    if shown.claimed is not None:
-        path = _line(_ended(shown.claimed), x, y)
-        marks.append(Mark(role="claimed", label="claimed: at most", path=path))
-    if shown.gaussian is not None:
-        label = "shown: at least, if the trade-off function is Gaussian"
-        path = _line(_ended(shown.gaussian), x, y)
-        marks.append(Mark(role="fitted", label=label, path=path))
-    label = f"proven: at least ({percent(shown.confidence)} %)"
-    marks.append(Mark(role="proven", label=label, path=_line(_ended(shown.proven), x, y)))
-    references = y.ticks([shown.delta], lambda delta: f"delta = {delta:g}")
+    x = Axis(low=0.0, high=float(shown.proven.x[-1]))
+    y = Axis(low=SMALLEST_DELTA, high=1.0, scale="log")
+    curves = (
+        ("claimed", "claimed: at most", shown.claimed),
+        ("fitted", "shown, if Gaussian", shown.gaussian),
+        ("proven", f"proven ({percent(shown.confidence)} %)", shown.proven),
+    )
     return Chart(
         alternative="Privacy profile: delta against epsilon",
+        x=x,
+        y=y,
         x_label="epsilon",
         y_label="delta",
         x_ticks=x.ticks(round_steps(x.low, x.high), _short),
         y_ticks=y.ticks([1e-8, 1e-6, 1e-4, 1e-2, 1.0], _power),
-        marks=tuple(marks),
-        references=references,
+        marks=tuple(
+            Mark(role=role, label=label, curve=_ended(curve))
+            for role, label, curve in curves
+            if curve is not None
+        ),
+        references=y.ticks([shown.delta], lambda delta: f"delta = {delta:g}"),
     )
 
 
-def horizon_chart(steps: Sequence[int], lower: Sequence[float], upper: Sequence[float]) -> Chart:
+def horizon_chart(stops: Sequence[Assessment]) -> Chart:
     """Both bounds against the number of steps after which training stops."""
-    places = np.asarray(steps, dtype=float)
-    finite = list(filter(math.isfinite, upper))
-    x = linear(0.0, float(places.max()) * 1.03)
-    y = linear(0.0, 1.12 * max([*finite, *lower, 0.1]))
-    marks = []
-    if len(finite) == len(upper):
-        claimed = Curve(x=places, y=np.asarray(finite))
-        marks.append(_dotted("claimed", "claimed: at most", claimed, x, y))
-    shown = Curve(x=places, y=np.asarray(lower))
-    marks.append(_dotted("proven", "shown: at least", shown, x, y))
+    steps = np.array([stop.horizon for stop in stops], dtype=float)
+    lower = np.array([stop.leading.epsilon for stop in stops])
+    upper = np.array([stop.least_upper.epsilon for stop in stops])
+    x = Axis(low=0.0, high=float(steps.max()) * 1.03)
+    y = Axis(low=0.0, high=1.12 * max([*upper[np.isfinite(upper)], *lower, 0.1]))
+    marks = [
+        Mark(role=role, label=label, curve=Curve(x=steps, y=values), dotted=True)
+        for role, label, values in (
+            ("claimed", "claimed: at most", upper),
+            ("proven", "shown: at least", lower),
+        )
+        if np.isfinite(values).all()
+    ]
     return Chart(
         alternative="Bounds against the number of steps",
+        x=x,
+        y=y,
         x_label="steps",
         y_label="epsilon",
         x_ticks=x.ticks(round_steps(x.low, x.high), _short),
@@ -283,26 +295,7 @@ def horizon_chart(steps: Sequence[int], lower: Sequence[float], upper: Sequence[
 def epsilon_axis(*values: float | None) -> Axis:
     """From 0 to a little more than the largest finite value."""
     finite = [value for value in values if value is not None and math.isfinite(value)]
-    return linear(0.0, 1.08 * max([*finite, 0.5]))
-
-
-def _line(curve: Curve, x: Axis, y: Axis) -> str:
-    across, up = x.place(curve.x), 100 - y.place(curve.y)
-    return "M" + "L".join(f"{a:.2f},{b:.2f}" for a, b in zip(across, up, strict=True))
-
-
-def _dotted(role: str, label: str, curve: Curve, x: Axis, y: Axis) -> Mark:
-    places = zip(x.place(curve.x).tolist(), y.place(curve.y).tolist(), strict=True)
-    dots = tuple((round(a, 2), round(b, 2)) for a, b in places)
-    return Mark(role=role, label=label, path=_line(curve, x, y), dots=dots)
-
-
-def _outline(edges: Array, heights: Array) -> str:
-    """The outline of a histogram, closed along the bottom."""
-    across = np.repeat(edges, 2)[1:-1]
-    up = 100 - np.repeat(heights, 2)
-    inner = "L".join(f"{a:.2f},{b:.2f}" for a, b in zip(across, up, strict=True))
-    return f"M{edges[0]:.2f},100L{inner}L{edges[-1]:.2f},100Z"
+    return Axis(low=0.0, high=1.08 * max([*finite, 0.5]))
 
 
 def _ended(curve: Curve) -> Curve:

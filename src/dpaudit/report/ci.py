@@ -49,10 +49,6 @@ class Outcome:
 def to_junit(outcomes: Sequence[Outcome], *, suite: str = "dpaudit") -> str:
     """A JUnit file with one test case for each outcome.
 
-    Arguments:
-        outcomes: The outcomes, in the order of the file.
-        suite: Name of the test suite.
-
     Example:
         >>> bad = Outcome(name="train", level="failed", verdict="violation", message="p = 0.01")
         >>> 'failures="1"' in to_junit([bad])
@@ -92,9 +88,6 @@ def to_junit(outcomes: Sequence[Outcome], *, suite: str = "dpaudit") -> str:
 
 def to_sarif(outcomes: Sequence[Outcome]) -> str:
     """A SARIF log with one result for each outcome that did not pass.
-
-    Arguments:
-        outcomes: The outcomes; those that passed are listed as rules only.
 
     Example:
         >>> bad = Outcome(name="train", level="failed", verdict="violation", message="p = 0.01")

@@ -32,13 +32,7 @@ _SHARES = (100, 60, 35)  # how much of an adversary's colour its first, second, 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A setting that is not the same in all audits.
-
-    Arguments:
-        name: Name of the setting.
-        values: Its value in each audit; empty where an audit does not have the setting.
-        is_further: Whether it is shown only if the reader asks for all settings.
-    """
+    """A setting that is not the same in all audits."""
 
     name: str
     values: tuple[str, ...]
@@ -63,16 +57,7 @@ class Column:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What the table and the chart of a comparison show.
-
-    Arguments:
-        counts: Each verdict in words, with its number of audits.
-        columns: The settings that differ.
-        common: The settings that all audits share: pairs of a name and a value.
-        chart: The axes of the trade-off functions.
-        drawn: Keys of the audits whose trade-off functions are drawn first.
-        curves: For the script: SVG paths, and for each audit the places of its paths in the list.
-    """
+    """What the table and the chart of a comparison show."""
 
     counts: tuple[tuple[str, int], ...]
     columns: tuple[Column, ...]
@@ -88,12 +73,7 @@ class Comparison:
 
 
 def compare(pages: Sequence[PageData], keys: Sequence[str]) -> Comparison:
-    """Compare audits.
-
-    Arguments:
-        pages: The audits.
-        keys: The key of each audit in the page.
-    """
+    """Compare audits."""
     differing, common = _settings(pages)
     paths: dict[str, int] = {}
     places: dict[str, list[int | None]] = {}

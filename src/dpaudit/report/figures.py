@@ -1,7 +1,7 @@
-"""Figures of an audit for papers: one function per picture, each drawing into given axes.
+"""Figures of an audit for papers: the charts of its page, in the same colours, in matplotlib.
 
-They draw the same numbers as the page, in the same colours. Figures are 3.3 inches wide (one
-column) or 7 (two columns); line styles and labels repeat what colours say.
+Figures are 3.3 inches wide (one column) or 7 (two columns); line styles and labels repeat what
+colours say.
 """
 
 from __future__ import annotations
@@ -14,19 +14,12 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from dpaudit import _validate
-from dpaudit._numbers import decimals, percent
-from dpaudit.audits.curves import (
-    SMALLEST_DELTA,
-    SMALLEST_RATE,
-    Histogram,
-    ProfileCurves,
-    TradeoffCurves,
-)
+from dpaudit._numbers import decimals
 from dpaudit.audits.evidence import AuditEvidence
 from dpaudit.errors import MissingExtra
 from dpaudit.privacy import Bound
-from dpaudit.report.charts import staircase
-from dpaudit.report.palette import CLAIMED, FITTED, INSERTED, OTHERS, PROVEN
+from dpaudit.report import charts
+from dpaudit.report.palette import CLAIMED, PROVEN, ROLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,64 +27,34 @@ if TYPE_CHECKING:
 COLUMN, DOUBLE = 3.3, 7.0
 """Inches: one column of a two-column paper, and both."""
 
+_COLOURS = {role.name: role.light for role in ROLES} | {"forbidden": CLAIMED.light}
+_STYLES = {"claimed": "--", "fitted": ":"}
 
-def draw_scores(shown: Histogram, *, ax: Any, threshold: float | None = None) -> None:
-    """The scores with and without the canary, and the threshold of the leading bound."""
-    for share, role, label in (
-        (shown.others, OTHERS, "not inserted"),
-        (shown.inserted, INSERTED, "inserted"),
+
+def draw(chart: charts.Chart, *, ax: Any) -> None:
+    """Draw a chart into axes of one's own."""
+    for mark in chart.marks:
+        colour, style = _COLOURS[mark.role], _STYLES.get(mark.role, "-")
+        points = chart.x.inside(mark.curve.x), chart.y.inside(mark.curve.y)
+        if mark.filled:
+            ax.fill_between(*points, chart.y.low, color=colour, alpha=0.2, lw=0)
+        if mark.label:
+            marker = "o" if mark.dotted else ""
+            ax.plot(*points, color=colour, ls=style, marker=marker, ms=3, label=mark.label)
+    for reference in chart.references:
+        ax.axhline(reference.value, color="black", lw=0.6)
+    for axis, scale, own, ticks in (
+        (ax.xaxis, ax.set_xscale, chart.x, chart.x_ticks),
+        (ax.yaxis, ax.set_yscale, chart.y, chart.y_ticks),
     ):
-        ax.stairs(share, shown.edges, color=role.light, fill=True, alpha=0.3, lw=0)
-        ax.stairs(share, shown.edges, color=role.light, lw=1.0, label=label)
-    if threshold is not None:
-        ax.axvline(threshold, color="black", lw=0.8, linestyle=":", label="threshold")
-    ax.set(xlabel="score", ylabel="share of the runs", ylim=(0, None))
-    ax.set_xlim(shown.edges[0], shown.edges[-1])
-    _legend_above(ax, columns=3)
-
-
-def draw_tradeoff(shown: TradeoffCurves, *, ax: Any) -> None:
-    """Error rates on normal quantiles, where a Gaussian trade-off function is a straight line."""
-    smallest = SMALLEST_RATE
-    if shown.claimed is not None:
-        claimed = np.maximum(shown.claimed.y, smallest)
-        ax.fill_between(shown.claimed.x, smallest, claimed, color=CLAIMED.light, alpha=0.14, lw=0)
-        ax.plot(shown.claimed.x, claimed, color=CLAIMED.light, ls="--", label="claimed")
-    if shown.fitted is not None:
-        fitted = np.maximum(shown.fitted.y, smallest)
-        ax.plot(shown.fitted.x, fitted, color=FITTED.light, ls=":", label="Gaussian fit")
-    for curve, role, label in (
-        (shown.seen, OTHERS, "observed"),
-        (shown.proven, PROVEN, f"proven ({percent(shown.confidence)} %)"),
-    ):
-        steps = staircase(curve)
-        inside = [np.clip(rate, smallest, 1 - smallest) for rate in (steps.x, steps.y)]
-        ax.plot(*inside, color=role.light, label=label)
-    for axis, scale in ((ax.xaxis, ax.set_xscale), (ax.yaxis, ax.set_yscale)):
-        scale("function", functions=(_quantile, ndtr))
-        axis.set_ticks([0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999])
-        axis.set_ticklabels(["0.1", "1", "10", "50", "90", "99", "99.9"])
-        axis.set_ticks([], minor=True)
-    ax.set_xlim(smallest, 1 - smallest)
-    ax.set_ylim(smallest, 1 - smallest)
-    ax.set(xlabel="false-positive rate (%)", ylabel="false-negative rate (%)")
-    _legend_above(ax, columns=2)
-
-
-def draw_profile(shown: ProfileCurves, *, ax: Any) -> None:
-    """Delta against epsilon: proven and claimed."""
-    for curve, role, style, label in (
-        (shown.claimed, CLAIMED, "--", "claimed: at most"),
-        (shown.gaussian, FITTED, ":", "shown, if Gaussian"),
-        (shown.proven, PROVEN, "-", f"proven ({percent(shown.confidence)} %)"),
-    ):
-        if curve is not None:
-            height = np.where(curve.y > 0, curve.y, SMALLEST_DELTA / 10)
-            ax.plot(curve.x, height, color=role.light, ls=style, label=label)
-    if shown.delta > 0:
-        ax.axhline(shown.delta, color="black", lw=0.6)
-    ax.set(xlabel="epsilon", ylabel="delta", yscale="log", ylim=(SMALLEST_DELTA, 1.5))
-    ax.set_xlim(0, shown.proven.x[-1])
+        if own.scale == "log":
+            scale("log")
+        elif own.scale == "normal":
+            scale("function", functions=(_quantile, ndtr))
+            axis.set_ticks([tick.value for tick in ticks], [tick.label for tick in ticks])
+            axis.set_ticks([], minor=True)
+    ax.set(xlim=(chart.x.low, chart.x.high), ylim=(chart.y.low, chart.y.high))
+    ax.set(xlabel=chart.x_label, ylabel=chart.y_label)
     _legend_above(ax, columns=2)
 
 
@@ -124,14 +87,7 @@ def draw_bounds(lower: Iterable[Bound], *, ax: Any, upper: Bound | None = None) 
 
 
 def audit_figure(evidence: AuditEvidence, *, title: str = "") -> Figure:
-    """The scores, the error rates beside the claimed trade-off function, and the bounds.
-
-    See also: `dpaudit.AuditResult.plot`; `figure`, for the other pictures.
-
-    Arguments:
-        evidence: The numbers to draw.
-        title: The title above the figure.
-    """
+    """The scores, the error rates beside the claimed trade-off function, and the bounds."""
     with figure_style():
         made = _new_figure(10.0, 3.6)
         if title:
@@ -159,18 +115,19 @@ def figure(evidence: AuditEvidence, picture: str, *, width: float = COLUMN) -> F
 
 def _draw(evidence: AuditEvidence, picture: str, ax: Any) -> None:
     """Draw one picture; the axes stay empty without scores to draw."""
-    upper = evidence.least_upper
     match picture:
         case "scores" if evidence.histogram is not None:
-            draw_scores(
-                evidence.histogram, ax=ax, threshold=evidence.leading.details.get("threshold")
-            )
+            draw(charts.histogram_chart(evidence.histogram), ax=ax)
+            threshold = evidence.leading.details.get("threshold")
+            if threshold is not None:
+                ax.axvline(threshold, color="black", lw=0.8, linestyle=":", label="threshold")
+                _legend_above(ax, columns=3)
         case "tradeoff":
-            draw_tradeoff(evidence.tradeoff, ax=ax)
+            draw(charts.tradeoff_chart(evidence.tradeoff), ax=ax)
         case "profile":
-            draw_profile(evidence.profile, ax=ax)
+            draw(charts.profile_chart(evidence.profile), ax=ax)
         case "bounds":
-            draw_bounds(evidence.lower, ax=ax, upper=upper)
+            draw_bounds(evidence.lower, ax=ax, upper=evidence.least_upper)
 
 
 def _new_figure(width: float, height: float) -> Figure:

@@ -17,11 +17,6 @@ _BADGE = "color:#fff;background:{colour};border-radius:1em;padding:0.1em 0.7em;f
 def result_html(*, title: str, statement: Statement, bounds: Sequence[Bound]) -> str:
     """The HTML of a result; it needs no style sheet and no script.
 
-    Arguments:
-        title: The training and the adversary.
-        statement: The result in words.
-        bounds: The bounds to list, upper and lower.
-
     Example:
         >>> bound = Bound(epsilon=1.25, delta=1e-5, side="upper", method="gaussian")
         >>> from dpaudit.report.words import Line

@@ -28,13 +28,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Settings under one heading.
-
-    Arguments:
-        heading: The heading.
-        rows: Pairs of a name and a value.
-        compared: Whether they are settings, which a comparison of audits shows if they differ.
-    """
+    """Settings under one heading."""
 
     heading: str
     rows: tuple[tuple[str, str], ...]
@@ -134,14 +128,7 @@ def check_page(result: CheckResult, *, title: str, call: str = "") -> PageData:
 
 
 def result_page(result: AuditResult, *, most_thresholds: int = MOST_THRESHOLDS) -> PageData:
-    """The page of a result.
-
-    See also: `record_page`, which also knows the software that was used.
-
-    Arguments:
-        result: The result.
-        most_thresholds: Largest number of thresholds that the page may carry.
-    """
+    """The page of a result."""
     description = result.description
     this_call = (
         ("dpaudit", __version__),
@@ -179,14 +166,7 @@ def record_page(
     confidence: float | None = None,
     most_thresholds: int = MOST_THRESHOLDS,
 ) -> PageData:
-    """The page of an audit in a store, finished or not.
-
-    Arguments:
-        record: The audit.
-        delta: Delta at which all bounds are computed; by default the audit's own.
-        confidence: Confidence of each lower bound; by default the audit's own.
-        most_thresholds: Largest number of thresholds that the page may carry.
-    """
+    """The page of an audit in a store, finished or not."""
     description = Description.of(record)
     try:
         result = read_result(record, delta=delta, confidence=confidence)

@@ -30,14 +30,7 @@ CYCLE = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY, "#8C564B", GREY)
 @final
 @dataclass(frozen=True, kw_only=True)
 class Role:
-    """The meaning of a colour, and its values on light and dark backgrounds.
-
-    Arguments:
-        name: Its name in the style sheet.
-        light: The colour on white and in figures.
-        dark: The colour on black.
-        terminal: Its name among the colours of terminals; empty if terminals do not show it.
-    """
+    """The meaning of a colour, and its values on light and dark backgrounds."""
 
     name: str
     light: str

@@ -7,11 +7,10 @@ import math
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from dpaudit import _validate
 from dpaudit._numbers import decimals, percent
 from dpaudit._outputs import MARKER, write_output
 from dpaudit._version import __version__
-from dpaudit.audits.curves import MOST_THRESHOLDS, SMALLEST_RATE
+from dpaudit.audits.curves import MOST_THRESHOLDS
 from dpaudit.audits.evidence import AuditEvidence
 from dpaudit.errors import InvalidInput, MissingExtra
 from dpaudit.report import charts, palette
@@ -84,78 +83,40 @@ def _keys(pages: Sequence[PageData]) -> list[str]:
 def thresholds_for(audits: int) -> int:
     """How many thresholds each audit may carry, for a page of at most 3 MB.
 
-    A threshold takes 22 bytes, everything else of an audit about 65,000.
+    A threshold takes 110 bytes, everything else of an audit about 60,000.
     """
-    room = (2_700_000 // audits - 65_000) // 22
-    return max(500, min(MOST_THRESHOLDS, room))
+    room = (2_700_000 // audits - 60_000) // 110
+    return max(100, min(MOST_THRESHOLDS, room))
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    """One bound on the axis of epsilon."""
+def _view(page: PageData, key: str) -> dict[str, Any]:
+    """What the template reads of one audit."""
+    word, evidence = verdict_word(page.verdict), page.evidence
+    return {
+        "key": key,
+        "page": page,
+        "word": word,
+        "sentence": _without(word, typeset(page.sentence)),
+        "headline": () if page.statement is None else page.statement.rows,
+        "drawn": None if evidence is None else _drawn(evidence, page.horizons),
+    }
 
-    label: str
-    assumes: str
-    value: str
-    place: float
-    leading: bool
 
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class _Drawn:
+def _drawn(evidence: AuditEvidence, horizons: Sequence[Assessment]) -> dict[str, Any]:
     """The evidence of one audit, drawn."""
-
-    rows: tuple[_Row, ...]
-    ticks: tuple[charts.Tick, ...]
-    upper_place: float | None
-    histogram: charts.Chart | None
-    tradeoff: charts.Chart
-    profile: charts.Chart
-    horizons: charts.Chart | None
-    live: dict[str, Any] | None
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class _View:
-    """What the template reads of one audit; nothing is drawn without evidence."""
-
-    key: str
-    page: PageData
-    word: str
-    sentence: str
-    headline: tuple[tuple[str, str], ...]
-    drawn: _Drawn | None
-
-
-def _view(page: PageData, key: str) -> _View:
-    evidence = page.evidence
-    return _View(
-        key=key,
-        page=page,
-        word=verdict_word(page.verdict),
-        sentence=_without(verdict_word(page.verdict), typeset(page.sentence)),
-        headline=() if page.statement is None else page.statement.rows,
-        drawn=None if evidence is None else _drawn(evidence, page.horizons),
-    )
-
-
-def _drawn(evidence: AuditEvidence, horizons: Sequence[Assessment]) -> _Drawn:
     upper = None if evidence.least_upper is None else evidence.least_upper.epsilon
     axis = charts.epsilon_axis(upper, *(bound.epsilon for bound in evidence.lower))
     shown = evidence.histogram
-    return _Drawn(
-        rows=tuple(_rows(evidence, axis)),
-        ticks=axis.ticks(charts.round_steps(0.0, axis.high), lambda value: f"{value:g}"),
-        upper_place=None if upper is None else _percent(axis, upper),
-        histogram=None if shown is None else charts.histogram_chart(shown),
-        tradeoff=charts.tradeoff_chart(evidence.tradeoff),
-        profile=charts.profile_chart(evidence.profile),
-        horizons=_horizons(horizons) if horizons else None,
-        live=_live(evidence),
-    )
+    return {
+        "place": lambda epsilon: _percent(axis, epsilon),
+        "ticks": axis.ticks(charts.round_steps(0.0, axis.high), lambda value: f"{value:g}"),
+        "upper_place": None if upper is None else _percent(axis, upper),
+        "histogram": None if shown is None else charts.histogram_chart(shown),
+        "tradeoff": charts.tradeoff_chart(evidence.tradeoff),
+        "profile": charts.profile_chart(evidence.profile),
+        "horizons": charts.horizon_chart(horizons) if horizons else None,
+        "live": _live(evidence),
+    }
 
 
 def _without(word: str, sentence: str) -> str:
@@ -166,30 +127,8 @@ def _without(word: str, sentence: str) -> str:
     return capitalised(rest)
 
 
-def _rows(evidence: AuditEvidence, axis: charts.Axis) -> list[_Row]:
-    return [
-        _Row(
-            label=method_name(bound),
-            assumes=assumed(bound),
-            value=decimals(bound.epsilon, 2),
-            place=_percent(axis, bound.epsilon),
-            leading=bound is evidence.leading,
-        )
-        for bound in evidence.lower
-    ]
-
-
 def _percent(axis: charts.Axis, value: float) -> float:
     return round(float(axis.place(np.array([value]))[0]), 2)
-
-
-def _horizons(stops: Sequence[Assessment]) -> charts.Chart:
-    """Lower and upper bounds against steps, the whole training included."""
-    return charts.horizon_chart(
-        [stop.horizon for stop in stops],
-        [stop.leading.epsilon for stop in stops],
-        [stop.least_upper.epsilon for stop in stops],
-    )
 
 
 def _live(evidence: AuditEvidence) -> dict[str, Any] | None:
@@ -197,19 +136,21 @@ def _live(evidence: AuditEvidence) -> dict[str, Any] | None:
     limits, shown = evidence.thresholds, evidence.histogram
     if limits is None or shown is None:
         return None
-    counts = limits.counts
+    counts, readings = limits.counts, limits.readings
+    rates = counts.false_positives / counts.negatives, counts.false_negatives / counts.positives
+    ring = charts.overlay_axes()
+    columns = {
+        **{name: _packed(values, "<f8") for name, values in vars(readings).items()},
+        "across": _packed(ring.x.place(rates[0]), "<f8"),
+        "up": _packed(ring.y.place(rates[1]), "<f8"),
+    }
     return {
-        "delta": limits.delta,
-        "confidence": limits.confidence,
         "negatives": counts.negatives,
         "positives": counts.positives,
         "start": limits.start,
         "low": float(shown.edges[0]),
         "high": float(shown.edges[-1]),
-        "smallestRate": SMALLEST_RATE,
-        "thresholds": _packed(counts.thresholds, "<f8"),
-        "falsePositives": _packed(counts.false_positives, "<u4"),
-        "falseNegatives": _packed(counts.false_negatives, "<u4"),
+        "columns": columns,
     }
 
 
@@ -224,7 +165,7 @@ def _parts(pages: Sequence[PageData]) -> dict[str, Any]:
     bounds = [bound for page in pages for bound in (page.upper, page.lower) if bound is not None]
     axis = charts.epsilon_axis(*(bound.epsilon for bound in bounds))
     several = ["comparison.js"] if len(pages) > 1 else []
-    scripts = ["numbers.js", "threshold.js", *several, "page.js"]
+    scripts = ["threshold.js", *several, "page.js"]
     title = pages[0].title if len(pages) == 1 else f"{len(pages):,} audits"
     return {
         "title": title,

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
 from dpaudit._numbers import counted, decimals, duration, percent
-from dpaudit.privacy import Bound, ThreatModel
+from dpaudit.privacy import Bound, ThreatModel, Unavailable
 
 if TYPE_CHECKING:
     from dpaudit.audits import Assessment, AuditResult
@@ -53,13 +53,7 @@ _LEFT = 30  # the column of conditions
 @final
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A claimed or shown epsilon, and the condition under which it holds.
-
-    Arguments:
-        epsilon: The epsilon; `None` if nothing is claimed.
-        sign: ``<=`` if it is claimed, ``>=`` if it is shown.
-        words: The claim, or the condition and the confidence.
-    """
+    """A claimed or shown epsilon, and the condition under which it holds."""
 
     epsilon: float | None
     sign: str
@@ -125,9 +119,6 @@ class Statement:
 
         What the verdict rests on is always printed whole. Further sentences are left out if there
         is no room; the last command shows everything.
-
-        Arguments:
-            commands: What to call next.
         """
         lines = _hanging(f"{verdict_word(self.verdict).upper()}   ", self.what)
         lines += ["", *_row("claimed", self.claimed)]
@@ -367,34 +358,126 @@ def _advice(result: AuditResult) -> str:
     )
 
 
-def bounds_in_words(final: Assessment) -> str:
-    """Upper bound, lower bounds with what each assumes, and the test, as plain text."""
-    lines = [f"upper  {_bound_line(final.least_upper)}"]
-    for bound in final.lower:
-        lines.append(f"lower  {_bound_line(bound)}")
-        lines += [f"           assumes: {assumption}" for assumption in bound.assumptions]
-    lines += [
-        f"lower  {missing.method}: no number. {missing.reason}"
-        for missing in final.lower.unavailable
+# --- All bounds of a result. ----------------------------------------------------------------------
+
+_MOST_FAILURES, _MOST_TENSORS = 3, 12
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def all_bounds(result: AuditResult) -> Iterator[str]:
+    """All bounds with what each assumes, notes and failures, and the verdict in prose."""
+    for assessment in result.horizons:
+        whole = assessment is result.final
+        stopped = "" if whole else f", training stopped at {assessment.horizon}"
+        yield f"{bounds_title(assessment.leading)}{stopped}"
+        bounds = (assessment.least_upper, *assessment.lower)
+        hide = ("delta", "confidence", "error")
+        yield from bounds_table(bounds, unavailable=assessment.lower.unavailable, hide=hide)
+    tests = sorted(result.final.tensors.items(), key=lambda item: item[1].p_value)
+    for name, test in tests[:_MOST_TENSORS]:
+        yield f"tensor {name}: {test.verdict}, p = {test.p_value:.2g}"
+    if len(tests) > _MOST_TENSORS:
+        yield f"({len(tests) - _MOST_TENSORS} further tensors have larger p-values)"
+    model = result.threat_model
+    unknown = "unknown; it depends on what your score was made of"
+    seen = unknown if model is None else f"{model.value}, scored by {result.adversary}"
+    yield f"Threat model: {seen}. Device: {result.device}."
+    yield from result.notes
+    for failure in result.failures[:_MOST_FAILURES]:
+        yield f"run {failure.run} failed: {failure.error}"
+    if len(result.failures) > _MOST_FAILURES:
+        more = counted(len(result.failures) - _MOST_FAILURES, "further run")
+        yield f"({more} failed; dpaudit show prints all)"
+    if result.verdict == "violation" and result.test is not None:
+        yield power_line(result.test.power)
+    yield result.sentence
+
+
+def bounds_title(leading: Bound) -> str:
+    """What the bounds of one table share."""
+    sure = f"{percent(leading.confidence or 0)} %"
+    return f"epsilon at delta = {leading.delta:g}, lower bounds at {sure} confidence"
+
+
+def bounds_table(
+    bounds: Sequence[Bound],
+    *,
+    unavailable: Sequence[Unavailable] = (),
+    hide: Collection[str] = (),
+) -> Iterator[str]:
+    """Bounds as a table of 80 columns without those named in ``hide``; below it their assumptions.
+
+    An assumption that not all bounds share has a letter, which their rows in the table show.
+    """
+    assumptions = list(dict.fromkeys(text for bound in bounds for text in bound.assumptions))
+    shared = [text for text in assumptions if all(text in each.assumptions for each in bounds)]
+    letters = dict(
+        zip((text for text in assumptions if text not in shared), _LETTERS, strict=False)
+    )
+    table = [
+        {
+            "method": bound.method,
+            "threshold": str(bound.details.get("threshold_rule", "")),
+            "epsilon": _quantity(bound, "epsilon", _number(bound.epsilon)),
+            "delta": _quantity(bound, "delta", f"{bound.delta:.4g}"),
+            "mu": "" if bound.mu is None or math.isinf(bound.mu) else decimals(bound.mu, 4),
+            "confidence": bound.level.removesuffix(" confidence"),
+            "scores": "" if bound.sample_size is None else f"{bound.sample_size:,}",
+            "error": "" if bound.numerical_error is None else f"{bound.numerical_error:.1g}",
+            "assumes": " ".join(letters[text] for text in bound.assumptions if text in letters),
+        }
+        for bound in bounds
     ]
-    test = final.test
-    if test is not None:
-        wealth = "" if test.e_value is None else f", e = {test.e_value:.3g}"
-        lines.append(f"claim  {test.claim.description}")
-        lines.append(f"test   {test.verdict}, p = {test.p_value:.3g}{wealth}")
-        lines += [f"note   {note}" for note in claim_notes(test)]
-        lines += [
-            f"tensor {name}: {own.verdict}, p = {own.p_value:.3g}"
-            for name, own in final.tensors.items()
-        ]
-        lines.append(f"power  {power_line(test.power)}")
-    return "\n".join(lines)
+    names = [
+        name
+        for name in (table[0] if table else ())
+        if name not in hide and any(row[name] for row in table)
+    ]
+    widths = {name: max(len(name), *(len(row[name]) for row in table)) for name in names}
+    if names:
+        yield _cells({name: name for name in names}, widths)
+        yield "─" * (sum(widths.values()) + 2 * len(widths) - 2)
+        yield from (_cells(row, widths) for row in table)
+    yield from (f"Assumes: {text}." for text in shared)
+    yield from (f" {letter}  assumes: {text}" for text, letter in letters.items())
+    methods = [bound.method for bound in bounds]
+    notes = [
+        (bound.method if methods.count(bound.method) == 1 else method_name(bound), note)
+        for bound in bounds
+        for note in bound.notes
+    ]
+    yield from by_text(notes)
+    yield from by_text((missing.method, f"no number. {missing.reason}") for missing in unavailable)
 
 
-def _bound_line(bound: Bound) -> str:
-    sign = "<=" if bound.side == "upper" else ">="
-    value = "infinite" if math.isinf(bound.epsilon) else decimals(bound.epsilon, 4)
-    return f"epsilon {sign} {value:>8}  {method_name(bound)}"
+def _number(epsilon: float) -> str:
+    return "∞" if math.isinf(epsilon) else decimals(epsilon, 4)
+
+
+def _quantity(bound: Bound, name: str, value: str) -> str:
+    """A number; with its sign if it is what the bound is about."""
+    sign = "≥" if bound.side == "lower" else "≤"
+    return f"{sign} {value}" if bound.quantity == name else value
+
+
+def _cells(row: Mapping[str, str], widths: Mapping[str, int]) -> str:
+    """One line of a table: names to the left, numbers to the right."""
+    names = ("method", "threshold", "assumes")
+    cells = (f"{row[k]:{'<' if k in names else '>'}{width}}" for k, width in widths.items())
+    return "  ".join(cells).rstrip()
+
+
+def by_text(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Each text once, after the names that share it.
+
+    Example:
+        >>> list(by_text([("a", "too few"), ("b", "no noise"), ("c", "too few")]))
+        ['a, c: too few', 'b: no noise']
+    """
+    names_of: dict[str, dict[str, None]] = {}
+    for name, text in pairs:
+        names_of.setdefault(text, {})[name] = None
+    return (f"{', '.join(names)}: {text}" for text, names in names_of.items())
 
 
 # --- The test of a claim. -------------------------------------------------------------------------

@@ -6,11 +6,7 @@ from collections.abc import Callable
 
 
 def requiring(kind: str) -> Callable[..., None]:
-    """A function of a condition and its evidence that raises `AssertionError` unless it holds.
-
-    Arguments:
-        kind: Kind of plug-in, for the message.
-    """
+    """A function of a condition and its evidence that raises `AssertionError` unless it holds."""
 
     def require(holds: object, *evidence: object) -> None:
         if not holds:

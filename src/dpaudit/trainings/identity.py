@@ -102,10 +102,6 @@ class CodeDigest:
         """The digest of the same training in this process; `CodeChanged` if it differs.
 
         It is computed once in each process, before the first run: a training may change its values.
-
-        Arguments:
-            train: The training, as this process has loaded it.
-            held: As in `code_digest`.
         """
         if self.token not in _here:
             here = code_digest(train, **held)

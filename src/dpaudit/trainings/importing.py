@@ -24,11 +24,6 @@ class Named:
 
     The folder of the file, or the working directory, is put first in ``sys.path`` when the object
     is imported, in whatever process that is.
-
-    Arguments:
-        name: The argument or option, for error messages.
-        where: Module and object.
-        folder: The working directory.
     """
 
     name: str

@@ -29,18 +29,7 @@ ATTEMPTS = 2
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrainingFacts:
-    """What an audit has to know of a training before its first run.
-
-    Arguments:
-        name: Module and name of the function.
-        adversary: Name of the adversary; empty if the first training shows it.
-        code: The digest of the user's code.
-        canaries: Canaries per run.
-        names: Names of the canaries, if they are tested one by one.
-        unit: What a canary is: a record, or a user or client with several.
-        records: How many records a canary has.
-        crafted: Whether the canaries are crafted gradients, so that rules can be checked.
-    """
+    """What an audit has to know of a training before its first run."""
 
     name: str
     adversary: str
@@ -55,19 +44,7 @@ class TrainingFacts:
 @final
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlayer(Player):
-    """Plays runs of a training, which is imported where they are played if it is `Named`.
-
-    Arguments:
-        train: The training.
-        canary: The canary; by default what is called ``canary`` beside the training.
-        adversary: How returned values are scored.
-        initial: The parameters at the start of training, if they are the same in all runs.
-        seed: Random seed of the runs.
-        code: The digest of the training where the audit started; every process that plays runs
-            computes its own, and refuses to play if they differ.
-        runs: Numbers of the runs with which the probe begins.
-        check: What checks the training and its canary: the rules that they break, as sentences.
-    """
+    """Plays runs of a training, which is imported where they are played if it is `Named`."""
 
     train: Any
     canary: Any = None
@@ -120,11 +97,6 @@ def executor_of(workers: int, *, timeout: float | None = None, isolated: bool = 
     Each has one thread, unless ``OMP_NUM_THREADS`` or ``MKL_NUM_THREADS`` or the training itself
     asks for more: threads of a small training that wait for each other on a busy machine take ten
     times the CPU time.
-
-    Arguments:
-        workers: Number of trainings at the same time.
-        timeout: Seconds after which a training is stopped.
-        isolated: Use another process also for a single worker.
     """
     if workers == 1 and timeout is None and not isolated:
         return InProcess()

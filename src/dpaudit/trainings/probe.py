@@ -177,10 +177,6 @@ def probe(job: Job, runs: Sequence[int]) -> Liveness:
     """Train the first runs of an audit, each of them again with the coins reversed.
 
     It ends with the first pair that differs: the canary has an effect.
-
-    Arguments:
-        job: The training, its adversary and its seed.
-        runs: Numbers of runs that the audit needs anyway; the first few are played.
     """
     results: dict[int, ScoreBlock | Failure] = {}
     silent, failed, error, kind = 0, 0, "", None
@@ -368,10 +364,6 @@ def spread_contribution(job: Job, run: int) -> float | None:
     gradient that contributes no more than its own norm, so that the learning rate does not matter.
     `None` if the training does not show it: it scores predictions, takes only canaries along axes,
     or left the canary out.
-
-    Arguments:
-        job: The training, with canaries along axes.
-        run: Number of the run whose seed is used.
     """
     canary = job.scorer.canary
     if not isinstance(canary, GradientCanary):

@@ -30,13 +30,7 @@ Train = Callable[[Any, Any, int], Any]
 @final
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Everything that decides the result of a run.
-
-    Arguments:
-        train: The user's training function.
-        scorer: The adversary.
-        seed: Random seed of the audit.
-    """
+    """Everything that decides the result of a run."""
 
     train: Train
     scorer: Scorer
@@ -171,11 +165,7 @@ def report_batch(sizes: Sequence[float]) -> None:
 
 
 def report_uncovered(names: Sequence[str]) -> None:
-    """Report parameters that changed and that the private optimizer does not train.
-
-    Arguments:
-        names: Names of the parameters.
-    """
+    """Report parameters that changed and that the private optimizer does not train."""
     if names:
         shown = ", ".join(list(names)[:5]) + (", ..." if len(names) > 5 else "")
         _report(

@@ -40,14 +40,7 @@ class NotFinite(ValueError):
 @final
 @dataclass(frozen=True, kw_only=True)
 class Scorer:
-    """Scores what one training returned.
-
-    Arguments:
-        canary: The canary that was passed to the training.
-        adversary: One of `NAMES`, a function of (canary, returned), or `None` to choose by type.
-        initial: The parameters at the start of training, flat or as the training returns them.
-        canaries: Canaries per run: the count of a `GradientCanary`, otherwise one.
-    """
+    """Scores what one training returned."""
 
     canary: Any
     adversary: AdversaryLike = None

@@ -2,9 +2,9 @@
 const thresholds = (() => {
   "use strict";
 
-  function unpack(text, Kind) {
+  function unpack(text) {
     const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-    return new Kind(bytes.buffer);
+    return new Float64Array(bytes.buffer);
   }
 
   function short(value) {
@@ -38,9 +38,9 @@ const thresholds = (() => {
     const source = article.querySelector("script.live");
     if (source === null) return;
     const data = JSON.parse(source.textContent);
-    const values = unpack(data.thresholds, Float64Array);
-    const falsePositives = unpack(data.falsePositives, Uint32Array);
-    const falseNegatives = unpack(data.falseNegatives, Uint32Array);
+    const columns = Object.fromEntries(
+      Object.entries(data.columns).map(([name, text]) => [name, unpack(text)]));
+    const values = columns.threshold;
     const plot = article.querySelector(".threshold-plot");
     const handle = article.querySelector(".handle");
     const dot = article.querySelector(".here");
@@ -52,17 +52,12 @@ const thresholds = (() => {
       return Math.min(100, Math.max(0, (100 * (value - data.low)) / span));
     }
 
-    function probit(rate) {
-      const edge = numbers.normalQuantile(data.smallestRate);
-      const inside = Math.min(1 - data.smallestRate, Math.max(data.smallestRate, rate));
-      return (100 * (numbers.normalQuantile(inside) - edge)) / (-2 * edge);
-    }
-
     function show(next) {
       place = Math.min(values.length - 1, Math.max(0, next));
-      const fp = falsePositives[place], fn = falseNegatives[place];
+      const found = Object.fromEntries(
+        Object.entries(columns).map(([name, column]) => [name, column[place]]));
+      const fp = found.false_positives, fn = found.false_negatives;
       const alpha = fp / data.negatives, beta = fn / data.positives;
-      const found = numbers.read(fp, data.negatives, fn, data.positives, data.delta, data.confidence);
       const across = percentAcross(values[place]);
       handle.style.left = `${across}%`;
       for (const clip of article.querySelectorAll(".clip-right rect")) {
@@ -75,19 +70,19 @@ const thresholds = (() => {
       set(article, "false-negatives", fn, fn.toLocaleString("en"));
       set(article, "false-positive-rate", alpha, percent(alpha));
       set(article, "false-negative-rate", beta, percent(beta));
-      set(article, "false-positive-upper", found.falsePositiveUpper, percent(found.falsePositiveUpper));
-      set(article, "false-negative-upper", found.falseNegativeUpper, percent(found.falseNegativeUpper));
+      set(article, "false-positive-upper", found.false_positive_upper, percent(found.false_positive_upper));
+      set(article, "false-negative-upper", found.false_negative_upper, percent(found.false_negative_upper));
       set(article, "mu", found.mu, found.mu.toFixed(3));
-      set(article, "gaussian-epsilon", found.gaussianEpsilon,
-        Number.isFinite(found.gaussianEpsilon) ? found.gaussianEpsilon.toFixed(2) : "∞");
+      set(article, "gaussian-epsilon", found.gaussian_epsilon,
+        Number.isFinite(found.gaussian_epsilon) ? found.gaussian_epsilon.toFixed(2) : "∞");
       set(article, "epsilon", found.epsilon, found.epsilon.toFixed(2));
       handle.setAttribute("aria-valuenow", String(place));
       handle.setAttribute("aria-valuetext", `threshold ${short(values[place])}: ` +
         `${percent(alpha)} false positives, ${percent(beta)} false negatives, ` +
         `epsilon at least ${found.epsilon.toFixed(2)}`);
       if (dot !== null) {
-        dot.style.left = `${probit(alpha)}%`;
-        dot.style.bottom = `${probit(beta)}%`;
+        dot.style.left = `${found.across}%`;
+        dot.style.bottom = `${found.up}%`;
       }
       if (reset !== null) reset.disabled = place === data.start;
     }
