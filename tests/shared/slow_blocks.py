@@ -96,10 +96,12 @@ def _before_pooling(gradient: Tensor, which: Tensor, size: Pair, shape: Shape) -
     return functional.pad(spread, (0, width - spread.shape[-1], 0, height - spread.shape[-2]))
 
 
-_ON_A_CPU = torch.library.Library("dpaudit", "IMPL", "CPU")  # type: ignore[no-untyped-call]
-for _name, _twin in (
-    ("block_forward", forward),
-    ("block_input_gradient", input_gradient),
-    ("block_weight_gradient", weight_gradient),
-):
-    _ON_A_CPU.impl(_name, operations._with_shape(_twin))  # type: ignore[no-untyped-call]
+if not torch._C._dispatch_has_kernel_for_dispatch_key("dpaudit::block_forward", "CPU"):
+    # pytest imports this module a second time, to look for doctests.
+    _ON_A_CPU = torch.library.Library("dpaudit", "IMPL", "CPU")  # type: ignore[no-untyped-call]
+    for _name, _twin in (
+        ("block_forward", forward),
+        ("block_input_gradient", input_gradient),
+        ("block_weight_gradient", weight_gradient),
+    ):
+        _ON_A_CPU.impl(_name, operations._with_shape(_twin))  # type: ignore[no-untyped-call]
