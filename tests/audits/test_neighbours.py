@@ -1,5 +1,6 @@
 """Audits of two neighbouring data sets: pipelines and mechanisms, learned scores."""
 
+import itertools
 import json
 import subprocess
 import sys
@@ -68,7 +69,7 @@ def test_a_score_of_the_user_sees_the_words_and_the_result():
         return returned[1]
 
     audit(gaussian(1.0), score, neighbours=PAIR, claim=Claim.from_mu(1.0), runs=40)
-    assert set(seen) == {"record 5 of 6 is added"}
+    assert set(seen) == {"record 6 of 6 is added"}
 
 
 def test_a_user_with_all_records_needs_a_claim_for_a_user():
@@ -137,6 +138,25 @@ def test_a_large_pilot_learns_bent_log_likelihood_ratios_of_the_steps_of_a_sum()
 
     assert agreement(4000) > 0.97
     assert agreement(4000) > agreement(900) + 0.1
+
+
+def test_outcomes_that_repeat_are_ordered_by_how_often_they_occur():
+    """Where three answers agree says more than any of them, and no sum of them shows it."""
+    random = np.random.default_rng(0)
+    labels = np.arange(20_000) % 2 == 1
+    votes = random.integers(0, 2, (20_000, 3)).astype(float)
+    agree = labels & (random.random(20_000) < 0.2)
+    votes[agree] = votes[agree, :1]
+    score = LearnedScore.of_pilot(votes, np.linalg.norm(votes, axis=1)[:, None], labels)
+    scores = {
+        outcome: score(None, np.array(outcome))
+        for outcome in itertools.product((0.0, 1.0), repeat=3)
+    }
+    best = sorted(scores, key=scores.get)[-2:]
+    assert set(best) == {(0.0, 0.0, 0.0), (1.0, 1.0, 1.0)}
+    assert scores[best[0]] > max(scores[own] for own in scores if own not in best) + 0.3
+    unseen = score(None, np.array([5.0, 0.0, 0.0]))
+    assert min(scores.values()) <= unseen <= max(scores.values())
 
 
 def fails(data, seed):

@@ -142,6 +142,55 @@ def test_flower_through_the_whole_pipeline(sampled):
     assert result["noise of the result"].verdict == "passed"
 
 
+@pytest.mark.parametrize("place", [-1, 3])
+@pytest.mark.parametrize("divisor", [3.0, None])
+def test_poisson_samples_of_clients_of_flower_through_the_whole_pipeline(place, divisor):
+    """A client that is added has no finding if the sum of a sample has a fixed divisor."""
+    pytest.importorskip("flwr")
+    from flwr.app import ArrayRecord, MessageType, RecordDict
+    from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
+
+    module = example("flower_clients")
+
+    class PoissonSamples(FedAvg):
+        def configure_train(self, server_round, arrays, config, grid):
+            (self.start,) = arrays.to_numpy_ndarrays()
+            nodes = np.array(list(grid.get_node_ids()))
+            nodes = nodes[np.random.random(len(nodes)) < 0.5]  # noqa: NPY002
+            batch(nodes - 1)
+            record = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: config})
+            return self._construct_messages(record, nodes.tolist(), MessageType.TRAIN)
+
+        def aggregate_train(self, server_round, replies):
+            (updates,) = zip(
+                *(r.content["arrays"].to_numpy_ndarrays() for r in replies), strict=True
+            )
+            total = np.sum([update - self.start for update in updates], axis=0)
+            return ArrayRecord([self.start + total / self.divisor]), None
+
+    def pipeline(clients, seed):
+        np.random.seed(seed)  # noqa: NPY002
+        module.CLIENTS = len(clients)
+        samples = PoissonSamples()
+        samples.divisor = len(clients) / 2 if divisor is None else divisor
+        strategy = DifferentialPrivacyServerSideFixedClipping(
+            samples, noise_multiplier=2.0, clipping_norm=1.0, num_sampled_clients=samples.divisor
+        )
+        grid = module.ClientsInThisProcess(
+            lambda client, weights: clients[client - 1] - weights, (1,) * len(clients)
+        )
+        start = ArrayRecord([module.INITIAL.copy()])
+        result = strategy.start(grid=grid, initial_arrays=start, num_rounds=module.ROUNDS)
+        return result.arrays.to_numpy_ndarrays()[0]
+
+    clients = np.random.default_rng(0).normal(size=(7, module.PARAMETERS))
+    result = dpaudit.check_pipeline(pipeline, with_and_without(clients, place))
+    assert result["batches of other records"].verdict == "passed"
+    assert not result.warnings
+    expected = {"noise of the result"} if divisor is None else set()
+    assert {finding.rule.name for finding in result.broken} == expected
+
+
 def test_strategies_of_flower_are_checked_over_several_rounds():
     pytest.importorskip("flwr")
     module = example("flower_strategies")

@@ -14,13 +14,13 @@ from dpaudit.curves import (
     pairs_family,
 )
 from dpaudit.errors import InvalidInput
-from dpaudit.lower_bounds.counts import upper_rate
 from dpaudit.lower_bounds.joint_test import (
     _LADDER,
     _even,
     _gaps,
     _interpolated,
     _is_as_far,
+    _limits,
     _probability,
     _proven_distance,
     _region,
@@ -83,8 +83,9 @@ def test_the_p_value_has_every_level_everywhere_on_the_curve(name: str) -> None:
         (GAUSSIAN, (0.0, 0.5, 1.0, 2.0, 3.5)),
         (pairs_family(Question(delta=0.02)), (0.0, 0.5, 1.0, 2.5)),
         (pairs_family(Question(epsilon=0.5)), (0.0, 0.1, 0.4, 0.8)),
+        (pairs_family(Question(delta=0.0)), (0.0, 0.5, 2.0, 3.0)),
     ],
-    ids=["mu", "epsilon", "delta"],
+    ids=["mu", "epsilon", "delta", "pure epsilon"],
 )
 def test_bounds_exceed_the_truth_with_at_most_their_level(family, truths) -> None:
     bounds = every_pair(lambda counts: at_one_threshold(counts, family, 0.05))
@@ -98,14 +99,11 @@ def test_bounds_exceed_the_truth_with_at_most_their_level(family, truths) -> Non
 
 
 def largest_on_a_dense_grid(counts, region, curve: Curve, gamma: float) -> float:
-    highest, other = (
-        float(upper_rate(errors, trials, gamma / 2).item())
-        for errors, trials in (
-            (counts.false_positives, counts.negatives),
-            (counts.false_negatives, counts.positives),
-        )
-    )
-    lowest = float(curve.inverse(np.array(other)))
+    (least, highest), (least_other, other) = _limits(counts, gamma)
+    if curve.tradeoff(np.array(least)) < least_other:
+        return 1.0
+    lowest = max(least, float(curve.inverse(np.array(other))))
+    highest = min(highest, float(curve.inverse(np.array(least_other))))
     if lowest >= highest:
         return 0.0
     alpha = np.concatenate([_even(lowest, highest, 3001), curve.kinks])
@@ -243,6 +241,39 @@ def test_no_error_at_all_is_the_closed_form() -> None:
     corner = 1 - (0.05 - 5e-4) ** (1 / 4500)
     assert bound == pytest.approx(np.log(1 / corner - 1), abs=1e-3)
     assert bound >= 7.2
+
+
+@pytest.mark.parametrize("each", [10**4, 10**6, 10**8])
+@pytest.mark.parametrize("share", [0.99, 0.5, 0.05])
+def test_an_event_that_never_occurs_on_one_side_is_the_closed_form(each: int, share: float) -> None:
+    """Zero occurrences have probability (1 - b)^n, and the other rate is known all but exactly.
+
+    Both rates at the level of one half each would give 0.26 less.
+    """
+    family, never = pairs_family(Question(delta=0.0)), 1 - (0.1 - 1e-3) ** (1 / each)
+    often = round(share * each)
+    for counts in (counts_of(0, each - often, each, each), counts_of(each - often, 0, each, each)):
+        bound, estimate = at_one_threshold(counts, family, 0.1), np.log(share / never)
+        assert estimate - 4 * np.sqrt((1 - share) / often) - 0.01 < bound < estimate + 0.1
+
+
+def test_zero_occurrences_are_no_proof_of_more_than_the_truth() -> None:
+    """Exact false-alarm rate of the bound on epsilon: an event of rate 0.4, and of rate b.
+
+    The number without occurrence decides; the other one is summed over all of its values.
+    """
+    each, family = 200, pairs_family(Question(delta=0.0))
+    often = np.arange(0.4 * each - 28, 0.4 * each + 29).round().astype(int)
+    bounds = np.array(
+        [[at_one_threshold(counts_of(x, each - y, each, each), family, 0.1) for y in often]
+         for x in range(5)]
+    )  # fmt: skip
+    largest = 0.0
+    for truth in np.linspace(3.0, 6.0, 31):
+        alpha = 0.4 * np.exp(-truth)
+        chance = np.outer(binom.pmf(range(5), each, alpha), binom.pmf(often, each, 0.4))
+        largest = max(largest, chance[bounds > truth].sum())
+    assert 0.08 < largest <= 0.1
 
 
 @pytest.mark.parametrize("each", [1, 2, 10, 10**4, 10**6, 10**7])

@@ -57,7 +57,7 @@ def test_a_user_who_is_added_with_all_records(places):
 def test_missing_values_are_equal_to_themselves():
     data = DATA.copy()
     data[3, 1] = np.nan
-    assert neighbours_of(with_and_without(data)).words == "record 23 of 24 is added"
+    assert neighbours_of(with_and_without(data)).words == "record 24 of 24 is added"
     with pytest.raises(InvalidInput, match="at least one record"):
         with_and_without(data, [])
 

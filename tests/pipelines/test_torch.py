@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from helpers import rule_names  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset, random_split  # noqa: E402
+from torch.utils.data import DataLoader, Sampler, TensorDataset, random_split  # noqa: E402
 
 from dpaudit import check_pipeline  # noqa: E402
 from dpaudit.pipelines import public, release, with_and_without  # noqa: E402
@@ -35,11 +35,15 @@ def one(rows):
     return 1.0
 
 
-def train(data, seed, *, make=linear, rate=one, sigma=one, clip=one):
+def shuffled(inputs, labels):
+    return DataLoader(TensorDataset(inputs, labels), batch_size=6, shuffle=True)
+
+
+def train(data, seed, *, make=linear, rate=one, sigma=one, clip=one, loaded=shuffled):
     torch.manual_seed(seed)
     model = make()
     optimizer = torch.optim.SGD(model.parameters(), lr=rate(data[0]))
-    for inputs, labels in DataLoader(TensorDataset(*data), batch_size=6, shuffle=True):
+    for inputs, labels in loaded(*data):
         model(inputs)  # running means of a batch normalisation follow the private batch
         rows = []
         for row, label in zip(inputs, labels, strict=True):
@@ -65,6 +69,38 @@ def test_correct_shuffling_with_a_replaced_record_has_no_finding():
     assert not result.warnings
     assert result["batches of other records"].verdict == "passed"
     assert result["features of other records"].verdict == "passed"
+
+
+class PoissonBatches(Sampler):
+    """Batches that every record joins by a coin of its own."""
+
+    def __init__(self, data, rate, steps):
+        super().__init__()
+        self.records, self.rate, self.steps = len(data), rate, steps
+
+    def __len__(self):
+        return self.steps
+
+    def __iter__(self):
+        for _ in range(self.steps):
+            yield (torch.rand(self.records) < self.rate).nonzero().ravel().tolist()
+
+
+@pytest.mark.parametrize("place", [-1, 0, 11])
+@pytest.mark.parametrize("by_loader", [True, False])
+def test_correct_poisson_sampling_of_an_added_record_has_no_finding(place, by_loader):
+    def loaded(inputs, labels):
+        batches = PoissonBatches(inputs, 0.25, steps=4)
+        if by_loader:
+            yield from DataLoader(TensorDataset(inputs, labels), batch_sampler=batches)
+        else:
+            yield from ((inputs[places], labels[places]) for places in batches)
+
+    result = check_pipeline(functools.partial(train, loaded=loaded), with_and_without(DATA, place))
+    assert result.passed
+    assert not result.warnings
+    batches = result["batches of other records"].verdict
+    assert batches == ("passed" if by_loader else "not tested")
 
 
 def test_a_random_split_is_coupled_although_torch_imports_its_permutation_by_name():

@@ -11,12 +11,21 @@ and :math:`R` a set of pairs of counts that contains all pairs with at least the
 :math:`T`, and with a pair all pairs with fewer errors. Then :math:`P_{a,b}(R)` falls as either rate
 grows, so among the rates that the claim allows it is largest on the curve.
 
-(1) By Berger and Boos (1994), only rates below upper confidence limits at level :math:`\gamma/2`
-each need be considered if :math:`\gamma` is added: the limits fail with probability
-:math:`\gamma`, and otherwise the p-value is at least the probability of :math:`R` under the true
-rates. :math:`\gamma` may depend on the level at which the test decides, and does: a smaller one is
-used where the p-value is below `_LADDER`'s steps. An audit whose p-value is at most :math:`\alpha`
-has a p-value of at most :math:`\alpha` with the :math:`\gamma` of the level :math:`\alpha`, too.
+(1) By Berger and Boos (1994), only rates between Clopper-Pearson limits need be considered if
+:math:`\gamma` is added: a limit fails with probability at most :math:`\gamma`, and otherwise the
+p-value is at least the probability of :math:`R` under the true rates. These can be lowered within
+the limits, first :math:`b`, then :math:`a`, until they are on the curve, or both at their lower
+limits; in the latter case the p-value is set to 1. :math:`\gamma` may depend on the level at which
+the test decides, and does: a smaller one is used where the p-value is below `_LADDER`'s steps. An
+audit whose p-value is at most :math:`\alpha` has a p-value of at most :math:`\alpha` with the
+:math:`\gamma` of the level :math:`\alpha`, too.
+
+The lower limits matter where one kind of error did not occur: :math:`R` then also contains all
+counts without the other kind, which are likely only where that rate is far below the observed one.
+Without lower limits, zero errors would be bounded at half of the level or, for an event of
+probability near 1 that never occurs on the other side, at the level of the upper limit, which costs
+up to 1.2 of epsilon. With them zero of n errors have all of the level but :math:`\gamma`:
+:math:`(1-b)^n = \alpha - \gamma`.
 
 (2) Here :math:`T` is a parameter and :math:`R` does not depend on the parameter that is tested
 (Buehler 1957). Curves fall, so the p-value of :math:`f_\theta` rises with :math:`\theta`, and the
@@ -53,12 +62,12 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import bdtr, betaincc, ndtr, ndtri
+from scipy.special import bdtr, betaincc, betaincinv, ndtr, ndtri
 
 from dpaudit._arrays import Array
 from dpaudit._roots import sign_change
 from dpaudit.curves import Curve, Family
-from dpaudit.lower_bounds.counts import ErrorCounts
+from dpaudit.lower_bounds.counts import ErrorCounts, upper_rate
 
 # Up to here scipy's bdtr is right to 2e-9; at 1e8 trials it is wrong by 0.1, past 2**31 it is NaN.
 _MOST_TRIALS_OF_BDTR = 10**6
@@ -66,8 +75,9 @@ _MOST_TRIALS_OF_BDTR = 10**6
 _NEGLIGIBLE = 2e-14
 # Points of the curve in either coordinate, and rows of the region. Fewer rows enlarge the region.
 _POINTS, _ROWS = 128, 160
-# Points around the nearest one.
-_REFINED = 65
+# Points around the nearest one, added until neighbours are nearer to each other than this. Of many
+# scores, points without may be apart by more than the distance itself.
+_REFINED, _APART, _MOST_TURNS = 65, 0.1, 6
 # The distance exceeds that from the curve by less than this.
 _SLACK = 2e-3
 # The supremum is searched on a grid that is refined around all peaks of at least this share of the
@@ -81,9 +91,14 @@ _ROUNDING, _TINY = 1e-8, 1e-300
 _LADDER = ((1e-3, 1e-5), (1e-5, 1e-7), (1e-7, 1e-9), (1e-9, 1e-11), (0.0, 1e-13))
 # The same for a bound, as a share of its significance.
 _SHARE = 0.01
+# The share of it that the lower limits have, which need not be near.
+_LOWER = 0.05
 
 Region = tuple[Array, Array]
 """Pairs of counts as steps: x at most xs[i] and y at most ys[i], for some i."""
+
+Limits = tuple[tuple[float, float], tuple[float, float]]
+"""Lower and upper confidence limits of both error rates."""
 
 
 def curve_p_value(counts: ErrorCounts, curve: Curve) -> float:
@@ -109,7 +124,7 @@ def curve_p_value(counts: ErrorCounts, curve: Curve) -> float:
     rungs = 0
     for least, gamma in _LADDER:
         rungs += 1
-        limits = counts.upper_rates(gamma)
+        limits = _limits(counts, gamma)
         searched = _searched(counts, region, curve, limits)
         highest = searched[0] * _ROUND_UP
         if highest + gamma >= least:
@@ -139,7 +154,7 @@ def curve_refuted(counts: ErrorCounts, curve: Curve, significance: float) -> boo
         return significance >= 1
     gamma = next(gamma for least, gamma in _LADDER if significance >= least)
     left = significance - gamma
-    searched = _searched(counts, region, curve, counts.upper_rates(gamma), enough=left)
+    searched = _searched(counts, region, curve, _limits(counts, gamma), enough=left)
     return _proven(counts, region, curve, searched, left)
 
 
@@ -170,7 +185,7 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
     if distance <= _SLACK:
         return 0.0
     region = _region(counts, family.curve(ordering), distance - _SLACK)
-    limits = counts.upper_rates(gamma)
+    limits = _limits(counts, gamma)
 
     @lru_cache
     def searched(parameter: float) -> tuple[float, Array]:
@@ -217,6 +232,19 @@ def distances_of(
     return np.asarray(np.hypot(np.maximum(u - x, 0), np.maximum(v - y, 0)).min(axis=1))
 
 
+def _limits(counts: ErrorCounts, gamma: float) -> Limits:
+    """Clopper-Pearson limits that hold jointly, except with probability ``gamma``."""
+    both = []
+    for errors, trials in (
+        (int(counts.false_positives.item()), counts.negatives),
+        (int(counts.false_negatives.item()), counts.positives),
+    ):
+        tail = _LOWER * gamma / 2
+        lowest = float(betaincinv(errors, trials - errors + 1, tail)) if errors else 0.0
+        both.append((lowest, upper_rate(errors, trials, gamma / 2 - tail).item()))
+    return both[0], both[1]
+
+
 def _points(counts: ErrorCounts, curve: Curve) -> Array:
     """False-positive rates of points near the counts; dense in either coordinate."""
     highest, other = (rate.item() for rate in counts.upper_rates(_NEGLIGIBLE))
@@ -238,12 +266,14 @@ def _gaps(counts: ErrorCounts, alpha: Array, beta: Array) -> Array:
 def _distance(counts: ErrorCounts, curve: Curve) -> float:
     """How far the counts lie below the curve, about; 0 if they do not."""
     alpha = _points(counts, curve)
-    for _ in range(2):  # all points, then more around the nearest one
+    for turn in range(_MOST_TURNS):  # all points, then more and more around the nearest one
         gaps = _gaps(counts, alpha, curve.tradeoff(alpha))
         distances = np.hypot(*np.maximum(gaps, 0))
         nearest = int(distances.argmin())
         around = slice(max(nearest - 1, 0), nearest + 2)
         apart = float(np.hypot(*np.diff(gaps[:, around])).max())
+        if turn > 0 and apart < _APART:
+            break
         alpha = np.linspace(alpha[around][0], alpha[around][-1], _REFINED)
     # The nearest point of the curve may lie between two of the points.
     return float(np.sqrt(max(float(distances[nearest]) ** 2 - (apart / 2) ** 2, 0.0)))
@@ -341,18 +371,22 @@ def _searched(
     counts: ErrorCounts,
     region: Region,
     curve: Curve,
-    limits: tuple[Array, Array],
+    limits: Limits,
     enough: float = 1.0,
 ) -> tuple[float, Array]:
-    """The largest probability found on the part of the curve below both upper limits.
+    """The largest probability found on the part of the curve between the limits.
 
     The search ends at a probability that is larger than ``enough``.
 
     Returns:
-        The probability, and the false-positive rates where it was computed, ascending.
+        The probability, 1 if the curve allows both lower limits; and the false-positive rates
+        where it was computed, ascending.
     """
-    highest, other = (float(limit.item()) for limit in limits)
-    lowest = float(curve.inverse(np.array(other)))
+    (least, highest), (least_other, other) = limits
+    if float(curve.tradeoff(np.array(least))) < least_other:
+        return 1.0, np.empty(0)
+    highest = min(highest, float(curve.inverse(np.array(least_other))))
+    lowest = max(least, float(curve.inverse(np.array(other))))
     if lowest >= highest:
         return 0.0, np.empty(0)
     there = curve.inverse(_even(float(curve.tradeoff(np.array(highest))), other, 14))

@@ -131,7 +131,10 @@ def _same(
     def compare(runs: Comparison) -> Outcome:
         first, second = runs.series(*series)
         if not first and not second:
-            return not_tested(f"No run showed a {series[0]}.")
+            name = series[0].replace(" ", "_")
+            return not_tested(
+                f"No {series[0]} was seen. State it with dpaudit.pipelines.public({name}=...)."
+            )
         for quantity in dict.fromkeys((*first, *second)):
             a, b = first.get(quantity, []), second.get(quantity, [])
             if bool(a) != bool(b):
@@ -264,7 +267,7 @@ def _contents(runs: Comparison) -> Outcome:
     first, second = runs.both(lambda run: run.contents)
     both = [key for key in first.keys() & second.keys() if key[0] not in runs.neighbours.extras]
     if not both:
-        return not_tested("The records that the training reads are not known.")
+        return not_tested("What the training reads is not known: no data loader was seen.")
     again = first if runs.again is None else runs.again.contents
     changed = {key[0] for key in both if first[key] != second[key] and again.get(key) == first[key]}
     if runs.first.by_place and len(changed) <= 2 * len(runs.neighbours.extras):

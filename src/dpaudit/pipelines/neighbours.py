@@ -59,7 +59,7 @@ def neighbours_of(given: Any, *, unit: str = "record", name: str = "neighbours")
 
     Example:
         >>> neighbours_of((np.arange(3.0), np.arange(4.0))).words
-        'record 3 of 4 is added'
+        'record 4 of 4 is added'
         >>> neighbours_of((np.arange(3.0), np.arange(5.0)), unit="user").words
         '2 of 5 records, those of a user, are added'
     """
@@ -104,7 +104,7 @@ def neighbours_of(given: Any, *, unit: str = "record", name: str = "neighbours")
         if len(places) > larger - smaller:
             raise InvalidInput(
                 f"{name} must differ in {'one record' if unit == 'record' else f'one {unit}'}, got "
-                f"data sets that differ in more than the record at {places[0]}"
+                f"data sets that differ in more than record {places[0] + 1}"
             )
         both = np.arange(smaller), _ids_with(places, larger)
         ids = both if added else (both[1], both[0])
@@ -113,7 +113,7 @@ def neighbours_of(given: Any, *, unit: str = "record", name: str = "neighbours")
         second=second,
         ids=ids,
         extras=frozenset(range(larger - len(places), larger)),
-        words=f"record {places[0]}{'' if done == 'replaced' else f' of {larger}'} is {done}"
+        words=f"record {places[0] + 1} of {larger} is {done}"  # people count from 1
         if unit == "record"
         else f"{len(places)} of {larger} records, those of a {unit}, are {done}",
         unit=unit,

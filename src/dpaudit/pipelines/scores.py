@@ -11,9 +11,14 @@ The features of a result are the logarithms of the norms of its tensors, its dis
 of the pilot, its projection on the difference of the means, and for at most 32 numbers the numbers
 themselves, their squares, and which of a few values each has. A pilot of at least 1,000 runs adds
 how far each number, and each difference of neighbouring numbers, is above quantiles of the pilot: a
-function of these follows any log-likelihood ratio of one number, and of the steps of a sum. The
-weights are fitted to projections on the direction of the other half of the pilot: on a direction
-that was fitted to the same runs, a projection looks better than it is.
+function of these follows any log-likelihood ratio of one number, and of the steps of a sum. If the
+results of such a pilot are outcomes that repeat, as those of a vote, the only feature is how much
+more often the outcome occurs with the second data set, which orders outcomes best. The weights are
+fitted to projections on the direction of the other half of the pilot: on a direction that was
+fitted to the same runs, a projection looks better than it is.
+
+The logistic regression is 20 lines on scipy's L-BFGS, with the exact optimum of a convex loss:
+scikit-learn would need the same features and penalties, and one more dependency.
 
 Paper: Bichsel, Steffen, Bogunovic, Vechev, DP-Sniper (IEEE S&P 2021), trains a logistic regression
 to attack a black box.
@@ -27,10 +32,11 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from dpaudit._arrays import Array
+from dpaudit._arrays import Array, Integers
 from dpaudit.errors import InvalidInput
 from dpaudit.trainings.scoring import as_array, flat_parameters, named_leaves
 
@@ -44,6 +50,8 @@ _FEW_VALUES = 12
 _QUANTILES = np.array([0.001, 0.01, 0.05, 0.2, 0.4, 0.6, 0.8, 0.95, 0.99, 0.999])
 _LEAST_FOR_QUANTILES = 1000
 _BEYOND = 20  # runs of the pilot below the lowest and above the highest quantile
+_MOST_VALUES = 256  # of a number in outcomes that repeat
+_RUNS_EACH = 20  # of the pilot, on average, for each outcome
 _AT_ONCE = 1 << 22  # numbers whose features are computed together
 _TINY = 1e-300
 
@@ -59,7 +67,7 @@ class UpdateLength:
         initial: The parameters at the start; zeros by default.
 
     Example:
-        >>> UpdateLength()("record 4 of 5 is added", np.array([3.0, 4.0]))
+        >>> UpdateLength()("record 5 of 5 is added", np.array([3.0, 4.0]))
         5.0
     """
 
@@ -117,7 +125,7 @@ class LearnedScore:
         initial: The parameters at the start, subtracted from norms.
     """
 
-    features: _Features
+    features: _Features | _Outcomes
     direction: Array
     shift: Array
     scale: Array
@@ -164,13 +172,23 @@ class LearnedScore:
             >>> score(None, np.array([3.0, 3.0])) > score(None, np.array([0.0, 0.0]))
             True
         """
-        labels = np.asarray(second, dtype=bool)
         shapes = {(len(result.vector), len(result.norms)) for result in results}
         if len(shapes) != 1:
             raise InvalidInput(
                 "the results must have the same shape in all runs; for a result of varying length "
                 "give a score of your own"
             )
+        vectors = np.stack([result.vector for result in results])
+        return cls.of_pilot(
+            vectors, np.stack([result.norms for result in results]), second, initial
+        )
+
+    @classmethod
+    def of_pilot(
+        cls, vectors: Array, norms: Array, second: ArrayLike, initial: Array | None = None
+    ) -> LearnedScore:
+        """The same from the numbers of all results, and the norms of their arrays, a row each."""
+        labels = np.asarray(second, dtype=bool)
         halves = np.arange(len(labels)) // 2 % 2 == 0
         for half in (halves, ~halves):
             if not labels[half].any() or labels[half].all():
@@ -178,9 +196,7 @@ class LearnedScore:
                     "the pilot must have at least two results of each data set in each half, got "
                     f"{int(labels.sum())} and {int((~labels).sum())}; use more runs"
                 )
-        vectors = np.stack([result.vector for result in results])
-        features = _Features.of(vectors)
-        norms = np.stack([result.norms for result in results])
+        features = _Outcomes.of(vectors, labels) or _Features.of(vectors)
         rows = max(1, _AT_ONCE // vectors.shape[1])
         tables = []
         for half in (halves, ~halves):
@@ -188,19 +204,72 @@ class LearnedScore:
             for few in np.split(runs, range(rows, len(runs), rows)):
                 tables.append(features(vectors[few], norms[few], other))
         table = np.vstack(tables)
-        labels = np.concatenate([labels[halves], labels[~halves]])
         shift, scale = table.mean(axis=0), table.std(axis=0)
         scale = np.where(scale > 0, scale, 1.0)
-        weights = _logistic((table - shift) / scale, labels, strong=len(results[0].norms) + 3)
+        table -= shift
+        table /= scale
+        ordered = np.concatenate([labels[halves], labels[~halves]])
+        weights = _logistic(table, ordered, strong=norms.shape[1] + 3)
         return cls(
             features=features,
-            direction=_direction(vectors, np.asarray(second, dtype=bool)),
+            direction=_direction(vectors, labels),
             shift=shift,
             scale=scale,
             weights=weights,
-            tensors=len(results[0].norms),
+            tensors=norms.shape[1],
             initial=initial,
         )
+
+
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Outcomes:
+    """The feature of outcomes that repeat: the logarithm of how much more often the second has one.
+
+    Arguments:
+        values: The values of every number, ascending.
+        codes: Every outcome of the pilot as one integer, ascending.
+        ratios: The logarithm of its number of runs on the second data set over that on the first.
+    """
+
+    values: tuple[Array, ...]
+    codes: Integers
+    ratios: Array
+
+    @classmethod
+    def of(cls, vectors: Array, second: Any) -> _Outcomes | None:
+        """The outcomes of a pilot; `None` if it is small or its results hardly repeat."""
+        few, runs = vectors[:1000], len(vectors)
+        if runs < _LEAST_FOR_QUANTILES or vectors.shape[1] > FEW or not np.isfinite(vectors).all():
+            return None
+        if any(len(np.unique(column)) > _MOST_VALUES for column in few.T):
+            return None
+        values = tuple(np.unique(column) for column in vectors.T)
+        if sum(math.log2(len(own)) for own in values) > 62:
+            return None
+        made = cls(values=values, codes=np.zeros(0, dtype=np.int64), ratios=np.zeros(0))
+        codes, place = np.unique(made._codes(vectors), return_inverse=True)
+        if len(codes) * _RUNS_EACH > runs:
+            return None
+        counts = [np.bincount(place[own], minlength=len(codes)) for own in (second, ~second)]
+        # One more of each, so that an outcome of one data set alone has a finite ratio.
+        ratios = np.log((counts[0] + 1) / (counts[1] + 1))
+        return cls(values=values, codes=codes, ratios=ratios)
+
+    def _codes(self, vectors: Array) -> Integers:
+        """Every row as one integer; -1 where it has a value that the pilot did not have."""
+        codes, familiar = np.zeros(len(vectors), dtype=np.int64), np.ones(len(vectors), dtype=bool)
+        for column, own in zip(vectors.T, self.values, strict=True):
+            place = np.minimum(np.searchsorted(own, column), len(own) - 1)
+            familiar &= own[place] == column
+            codes = codes * len(own) + place
+        return np.where(familiar, codes, -1)
+
+    def __call__(self, vectors: Array, norms: Array, direction: Array) -> Array:
+        """The feature of each result; 0 for an outcome that the pilot did not have."""
+        codes = self._codes(vectors)
+        place = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
+        return np.where(self.codes[place] == codes, self.ratios[place], 0.0)[:, None]
 
 
 @final
