@@ -153,7 +153,7 @@ def write_page() -> None:
         case = CASES[own["mechanism"]]
         values = [own["shown"], case.sniper, case.statdp, theirs[own["mechanism"]]]
         has = f"{case.epsilon:g}" if math.isfinite(case.epsilon) else "infinite"
-        words = [f"{value:.3f}" for value in values]
+        words = [f"{value:.4f}" for value in values]
         best = max(words, key=float)
         shown = [f"**{word}**" if word == best else word for word in words]
         runs = f"{own['final'] // MILLION} million"

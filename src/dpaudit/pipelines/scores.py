@@ -319,7 +319,11 @@ class _Features:
             norms = np.column_stack(
                 [norms, np.linalg.norm(norms, axis=1), np.linalg.norm(away, axis=1)]
             )
-        parts = [np.clip(np.log(norms + _TINY), -700, 700), (away @ direction)[:, None]]
+        logarithms = np.clip(np.log(norms + _TINY), -700, 700)
+        if self.quantiles and vectors.shape[1] == 1:
+            # Infinite at one value, and of no use where the features below follow any function.
+            logarithms[:] = 0
+        parts = [logarithms, (away @ direction)[:, None]]
         if self.values:
             near = np.clip(away, -1e100, 1e100)
             parts += [near, near**2]
