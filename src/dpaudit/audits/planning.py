@@ -489,8 +489,9 @@ def _runs(
     """The smallest even number of runs, to about 5 %, after which an audit has this power.
 
     An audit reads its power from its own scores, which look closer than they are in half of the
-    audits: the number is such that 9 of 10 audits of a correct training have the power. Scores
-    that are farther apart than the claim allows count as if they were not, as in the audit.
+    audits: the number is such that 9 of 10 audits of a correct training have the power, if ``mu``
+    is right. Scores that are farther apart than the claim allows count as if they were not, as in
+    the audit.
     """
     sizes = np.unique(np.round(np.geomspace(2, MOST_RUNS, 270) / 2).astype(int) * 2)
     allowed, unlucky = allowed_separation(claim), float(ndtri(_UNLUCKY))
