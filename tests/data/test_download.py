@@ -19,6 +19,9 @@ from dpaudit.data import cifar10, download_cifar10
 from dpaudit.data.cifar10 import OFFICIAL_CHECKSUM, OFFICIAL_URL
 from dpaudit.errors import DataError, InvalidInput
 
+pytest.importorskip("pooch")
+pytest.importorskip("requests")
+
 BATCHES = [f"data_batch_{number}.bin" for number in range(1, 6)] + ["test_batch.bin"]
 
 
