@@ -21,6 +21,7 @@ from dpaudit_paper.landscapes import (
 )
 from dpaudit_paper.landscapes.moving_threshold import forward
 from dpaudit_paper.landscapes.one_insertion import (
+    PairBound,
     _convolved,
     advantage,
     after_one_clean_step,
@@ -49,43 +50,46 @@ def test_one_clean_step_agrees_with_the_accountant_and_is_attained(sigma, batch)
     epsilon = np.array([0.1, 0.5, 2.0])
     ours = one_clean_step(epsilon, apart=1.0, before=sigma, noise=sigma, reach=batch)
     theirs = one_clean_step_delta(epsilon, sigma=sigma, reach=batch, step_noise=sigma)
-    assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-15)
+    assert ours == pytest.approx(theirs, rel=5e-4, abs=1e-15)
+    assert (ours >= theirs * (1 - 1e-8)).all()
     flat = process(sigma, batch)
     moving = exact_privacy(flat.with_landscape(fitted_moving_threshold(flat, delta=DELTA)))
     assert after_one_clean_step(flat) == pytest.approx(float(moving.epsilon[-1]), rel=1e-5)
 
 
 def test_upper_ends_fall_with_the_steps_and_stay_above_the_moving_threshold() -> None:
-    flat = process(steps=6)
+    flat = process(steps=4)
     upper = at_most(flat, delta=DELTA)
     assert upper[1] == after_one_clean_step(flat)
     assert (np.diff(upper) < 0).all()
-    for steps in (3, 6):
+    for steps in (3, 4):
         shorter = process(steps=steps)
         chosen = fitted_moving_threshold(shorter, delta=DELTA)
         kept = float(exact_privacy(shorter.with_landscape(chosen)).epsilon[-1])
-        assert kept < upper[steps - 1] < kept * 1.003
+        assert kept < upper[steps - 1] < kept * 1.0035
 
 
 @pytest.mark.parametrize("reach", [0.25, 1.0, 3.0])
 def test_the_bound_of_pairs_after_two_clean_steps_is_the_exact_one(reach) -> None:
     """The matching against the best test of one clean step, which attains the maximum."""
     logs = np.array([-1.0, 0.0, 1.0, 3.0])
-    for apart in (0.0, 0.7, 2.0, 5.0):
-        bound = pair_bound(reach, 2)(np.full(logs.size, apart), logs)
-        exact = one_clean_step(logs, apart=apart + 2 * reach, before=1.0, noise=1.0, reach=reach)
-        assert bound == pytest.approx(exact, rel=2e-4, abs=1e-12)
+    for node in (0, 10, 27, 67):
+        bound = pair_bound(reach, 2)(np.full(logs.size, node), logs)
+        apart = PairBound.DISTANCES[node] + 2 * reach
+        exact = one_clean_step(logs, apart=apart, before=1.0, noise=1.0, reach=reach)
+        assert bound == pytest.approx(exact, rel=1e-2, abs=1e-9)
+        assert (bound >= exact * (1 - 1e-4)).all()  # the exact value is rounded outwards, too
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_no_random_landscape_exceeds_the_bound_of_pairs(steps) -> None:
     """Random test sets and moves on a grid; acceptance probabilities of all pairs of points."""
-    cell, reach = 0.1, 1.05  # a move by ten cells, and half a cell to the middle of a cell
-    x = cell * np.arange(-120, 121)
+    cell, reach = 0.075, 0.7875  # a move by ten cells, and half a cell to the middle of a cell
+    x = cell * np.arange(-160, 161)
     edges = np.append(x - cell / 2, x[-1] + cell / 2)
     kernel = np.diff(ndtr(edges - x[:, None]), axis=1)
     inner = np.flatnonzero(np.abs(x) < 3)
-    apart = np.abs(np.subtract.outer(x[inner], x[inner]))
+    apart = np.abs(np.subtract.outer(inner, inner))  # a cell is as wide as a node of the bound
     random = np.random.default_rng(steps)
     for trial in range(40):
         accepted = (np.sin(random.uniform(0.1, 3) * x + random.uniform(0, 7)) > 0).astype(float)

@@ -88,7 +88,7 @@ F1B = curve_figure(
     label="fig:k1_sub2",
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=None, gpu=40),
-    full=Cost(cpu=None, gpu=1080),
+    full=Cost(cpu=None, gpu=1700),
 )
 
 
@@ -371,7 +371,7 @@ A6 = Figure(
 # A8: delta over epsilon at k = 1, 5 and 25.
 
 
-def trainings_a8(setting: Setting) -> list[Trainings]:
+def at_periods(setting: Setting) -> list[Trainings]:
     """One training with many canaries for each period."""
     return [one_training(setting, "convnet", period=period) for period in PERIODS]
 
@@ -379,7 +379,7 @@ def trainings_a8(setting: Setting) -> list[Trainings]:
 def measure_a8(setting: Setting) -> Table:
     """One training with many canaries for each period, read at every epsilon."""
     rows: list[Row] = []
-    for trainings in trainings_a8(setting):
+    for trainings in at_periods(setting):
         scores = trainings.play(setting).scores
         rule = estimate(scores, delta=DELTA, method="gaussian-dp", threshold="best")
         pilot = estimate(scores, delta=DELTA, method="gaussian-dp", seed=setting.seed)
@@ -439,7 +439,7 @@ A8 = Figure(
     needs=frozenset({Need.CIFAR10}),
     quick=Cost(cpu=45, gpu=10),
     full=Cost(cpu=760, gpu=85),
-    trainings=trainings_a8,
+    trainings=at_periods,
     measure=measure_a8,
     draw=draw_a8,
 )
@@ -450,16 +450,14 @@ A8 = Figure(
 
 def with_exact(table: Table) -> Table:
     """Each row with the exact epsilon of a weight that only noise disturbs."""
-    rows: list[Row] = []
-    for row in table:
+
+    def exact(row: Row) -> Row:
         rule = next(rule for rule in RULES if rule == row["weights"])
         steps = round(float(row["steps"] or 0))
-        exact = {
-            "exact": exact_epsilon(rule, steps),
-            "exact_if_normal": normal_epsilon(rule, steps),
-        }
-        rows.append({**row, **exact})
-    return Table.of(rows)
+        known = {"exact": exact_epsilon(rule, steps)}
+        return {**row, **known, "exact_if_normal": normal_epsilon(rule, steps)}
+
+    return Table.of(map(exact, table))
 
 
 def lines_a9(setting: Setting) -> Iterator[Line]:
@@ -526,29 +524,18 @@ A9 = curve_figure(
 
 def lines_a10(setting: Setting) -> Iterator[Line]:
     """The head by both protocols, and the ConvNet."""
-    count = insertions(setting, 1)
-    examples = setting.choose(quick=2000, full=0)
     common = Trainings(
         preset="alexnet-head",
         adversary=RandomDimension(),
         runs=1,
         canaries=20_000,
         seed=setting.seed,
-        insertions=count,
-        examples=examples,
+        insertions=insertions(setting, 1),
+        examples=setting.choose(quick=2000, full=0),
     )
+    many = dataclasses.replace(common, runs=setting.choose(quick=200, full=5000), canaries=1)
     yield Line(series="AlexNet head", trainings=common)
-    yield Line(
-        series="AlexNet head, many trainings",
-        trainings=Trainings(
-            preset="alexnet-head",
-            adversary=RandomDimension(),
-            runs=setting.choose(quick=200, full=5000),
-            seed=setting.seed,
-            insertions=count,
-            examples=examples,
-        ),
-    )
+    yield Line(series="AlexNet head, many trainings", trainings=many)
     yield Line(series="ConvNet from scratch", trainings=one_training(setting, "convnet"))
 
 

@@ -24,7 +24,7 @@ at a distance of at most r; :math:`V_1(r, \lambda) = \max_\alpha R_1(r, \alpha) 
    .. math:: \int h\,d\nu = \int (h(y) - \lambda(y) h(x(y)))\,d\nu^+(y)
        \le \int V_n(y - x(y), \lambda(y))\,d\nu^+(y) .
 
-   This holds for *every* matching; `_matched` searches a good one.
+   This holds for *every* matching.
 2. *One step more.* The first of n + 1 clean steps moves two points to a distance of at most
    :math:`D = r + 2\beta` and adds noise, so that :math:`V_{n+1}(r, \lambda)` is at most the largest
    :math:`\int h\,d\nu` for :math:`\nu = N(D, s^2) - \lambda N(0, s^2)`, to which 1 applies. In
@@ -33,8 +33,23 @@ at a distance of at most r; :math:`V_1(r, \lambda) = \max_\alpha R_1(r, \alpha) 
    D'/D, with independent noise added. The average of h over this noise, after the contraction,
    satisfies the same constraints, because :math:`V_n` increases in r.
 
-Later steps are post-processing, so that the bound for T holds for every longer training. The
-theorem is proven; the integrals are evaluated in double precision, without outward rounding.
+Later steps are post-processing, so that the bound for T holds for every longer training.
+
+*Outward rounding.* Nothing is approximated by quadrature or interpolation. Cells right and left of
+:math:`\tau` are matched such that the distance is between two nodes, :math:`r_i` and
+:math:`r_{i+1} = r_i + w`. In a pair of cells :math:`\lambda` is the ratio of two masses, and only
+the mean distance counts, by two inequalities. In :math:`\lambda`, :math:`V_n` is convex and below
+its chords. In r, :math:`V_n(r, \lambda)` is the largest :math:`u(z') - \lambda u(z)` over
+:math:`|z' - z| \le r + 2\beta` with :math:`u = h * \varphi_s`. In units of s is
+:math:`u''(z) + u(z) = \int h(x)\,(x - z)^2 \varphi(x - z)\,dx \ge 0`, so that u is below the
+sinusoid through its values at both ends of an interval of length w. Sines are concave, so at the
+mean distance :math:`r_i + fw`, with :math:`a \sin w = \sin((1 - f)w)` and
+:math:`b \sin w = \sin(fw)`, the mean of :math:`h(y) - \lambda h(x)` is at most
+
+.. math:: a\,V_n(r_i, \lambda/(a + b)) + b\,V_n(r_{i+1}, \lambda/(a + b)) .
+
+What remains are rounding errors of masses, means and positive sums. More than these is added, if
+NumPy's and SciPy's functions are right to 15 digits.
 
 **The advantage** (exact for every T, `advantage`). At :math:`\epsilon = 0` couple the runs with
 and without the canary by reflection, and let them stay together once they meet. A move changes
@@ -60,7 +75,7 @@ from scipy.interpolate import RectBivariateSpline
 from scipy.signal import fftconvolve
 from scipy.special import log_ndtr, ndtr
 
-from dpaudit._arrays import Array
+from dpaudit._arrays import Array, Integers
 from dpaudit._roots import sign_change
 from dpaudit.curves import gaussian_epsilon
 from dpaudit.errors import InvalidInput
@@ -69,7 +84,6 @@ from dpaudit_paper.landscapes.pair import normal_mass
 from dpaudit_paper.landscapes.process import LandscapeProcess
 
 _TAILS = 9.0
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
 def advantage(process: LandscapeProcess, *, cells: int = 30) -> Array:
@@ -136,12 +150,12 @@ def after_one_clean_step(process: LandscapeProcess, *, delta: float = 1e-5) -> f
 
     highest = gaussian_epsilon(delta, 1 / sigma)
     if excess(highest) <= 0:
-        return highest
+        return highest * (1 + 1e-9)
     return sign_change(excess, 0.0, highest, tolerance=1e-9)[1]
 
 
 def at_most(process: LandscapeProcess, *, delta: float = 1e-5) -> Array:
-    r"""Upper bounds on epsilon for all landscapes after steps 1, …, T.
+    r"""Upper bounds on epsilon for all landscapes after steps 1, …, T, rounded outwards.
 
     Arguments:
         process: Noise, batch size, steps and scaling; its landscape is not used.
@@ -150,25 +164,26 @@ def at_most(process: LandscapeProcess, *, delta: float = 1e-5) -> Array:
     Example:
         >>> from dpaudit_paper.landscapes import Constant
         >>> process = LandscapeProcess(
-        ...     noise_multiplier=1, batch_size=1, steps=3, landscape=Constant()
+        ...     noise_multiplier=4, batch_size=4, steps=3, landscape=Constant()
         ... )
         >>> at_most(process).round(3).tolist()
-        [4.377, 4.076, 3.994]
+        [0.926, 0.922, 0.919]
     """
-    mean, deviation = 1 / process.step_noise, process.noise_multiplier / process.step_noise
-    bounds = [gaussian_epsilon(delta, 1 / process.noise_multiplier)]
-    if process.steps > 1:
-        bounds.append(after_one_clean_step(process, delta=delta))
+    noise = process.step_noise
+    mean, deviation = np.array([1 / noise]), process.noise_multiplier / noise
+    bounds = [gaussian_epsilon(delta, 1 / process.noise_multiplier) * (1 + 1e-9)]
 
     def excess(epsilon: float) -> float:
-        matched = _matched(pairs, np.array([mean]), deviation, np.array([epsilon]))
+        matched = pairs.keep(mean, np.array([epsilon]), deviation=deviation)
         return math.log(delta / float(matched[0]))
 
+    if process.steps > 1:
+        bounds.append(after_one_clean_step(process, delta=delta))
     for steps in range(2, process.steps):
-        if bounds[-2] - bounds[-1] < 1e-6 * bounds[-1]:  # also valid for longer trainings
-            bounds += [bounds[-1]] * (process.steps - len(bounds))
+        if bounds[-2] - bounds[-1] < 1e-6 * bounds[-1]:
+            bounds += [bounds[-1]] * (process.steps - len(bounds))  # valid for longer trainings
             break
-        pairs = pair_bound(process.reach / process.step_noise, steps)
+        pairs = pair_bound(process.reach / noise, steps)
         low = bounds[-1] / 2
         while excess(low) > 0:
             low /= 2
@@ -201,7 +216,7 @@ def composed_at_most(process: LandscapeProcess, *, delta: float = 1e-5) -> float
     logs: Array = interval * np.arange(most + 1, dtype=float)
     clean = min(process.period - 1, 100)  # a bound for fewer clean steps is valid for more
     pairs = pair_bound(process.reach / process.step_noise, clean)
-    above = _matched(pairs, np.full(logs.size, 1 / sigma), 1.0, logs)
+    above = pairs.keep(np.full(logs.size, 1 / sigma), logs)
     below = -np.expm1(-logs[:0:-1]) + np.exp(-logs[:0:-1]) * above[:0:-1]
     curve = np.minimum(np.concatenate([below, above]), 1.0)
     ratios = np.exp(interval * np.arange(-most, most + 1))
@@ -223,44 +238,130 @@ def composed_at_most(process: LandscapeProcess, *, delta: float = 1e-5) -> float
 class PairBound:
     r"""An upper bound on :math:`V_n(r, \lambda)`; lengths are in units of the step's noise.
 
-    It is kept as the distance at which two normals differ by as much, which varies slowly. Outside
-    the table :math:`V_1` holds, because later steps are post-processing.
-
     Arguments:
         reach: Longest move of a step.
-        effective: The distances at `DISTANCES` and `PLACES`; by default those of one clean step.
+        values: The bound at `DISTANCES` and, for each of them, at the logarithms of
+            :math:`\lambda` given by `PLACES`; by default that of one clean step.
+        bends: The best matching at each node.
     """
 
-    DISTANCES = 14 * np.linspace(0.0, 1.0, 28) ** 1.5
-    PLACES = np.linspace(0.0, 10.0, 24)  # where two normals at r + 2 reach change their order
+    DISTANCES = np.linspace(0.0, 12.0, 161)
+    PLACES = 7 * np.linspace(0.0, 1.0, 241) ** 1.5  # of the sign change of a pair at r + 2 reach
 
-    def __init__(self, reach: float, effective: Array | None = None) -> None:
-        self.reach, self._spline = reach, None
-        if effective is not None:
-            self._spline = RectBivariateSpline(self.DISTANCES, self.PLACES, effective)
+    def __init__(
+        self, reach: float, values: Array | None = None, bends: Array | None = None
+    ) -> None:
+        self.reach = reach
+        self.widths = self.DISTANCES + 2 * reach
+        self.logs = self.PLACES * self.widths[:, None]
+        if values is None:
+            values = _difference(self.widths[:, None], self.logs) * (1 + 1e-10)
+        self.values = values
+        self.bends = np.broadcast_to(self.PLACES / 3, values.shape) if bends is None else bends
 
-    def __call__(self, apart: Array, logs: Array) -> Array:
-        size, effective = np.abs(logs), apart + 2 * self.reach
-        if self._spline is not None:
-            place = size / effective
-            inside = (apart <= self.DISTANCES[-1]) & (place <= self.PLACES[-1])
-            effective = np.where(inside, self._spline.ev(apart, place), effective)
-        value = _difference(effective, size)
+    def __call__(self, node: Integers, logs: Array) -> Array:
+        """The bound at some of the `DISTANCES`: a chord between two nodes, for any lambda."""
+        size = np.abs(logs)
+        width, last = self.widths[node], len(self.PLACES) - 1
+        share = np.minimum(size / width / self.PLACES[-1], 1.0)
+        left = np.minimum((last * share ** (2 / 3)).astype(int), last - 1)
+        low, high = self.PLACES[left] * width, self.PLACES[left + 1] * width
+        part = np.clip(np.expm1(size - low) / np.expm1(high - low), 0.0, 1.0)
+        value = (1 - part) * self.values[node, left] + part * self.values[node, left + 1]
         # The test that rejects where another accepts: V(r, 1/l) = 1 - 1/l + V(r, l)/l.
-        return np.where(logs >= 0, value, -np.expm1(-size) + np.exp(-size) * value)
+        return np.asarray(np.where(logs >= 0, value, -np.expm1(-size) + np.exp(-size) * value))
+
+    def keep(self, means: Array, logs: Array, *, deviation: float = 1.0) -> Array:
+        r"""An upper bound on what many :math:`N(D, b^2) - \lambda N(0, b^2)` keep.
+
+        Arguments:
+            means: The distances D.
+            logs: The logarithms of :math:`\lambda`.
+            deviation: The deviation b.
+        """
+        rows = max(1, 200_000 // len(self.DISTANCES))
+        parts = [slice(start, start + rows) for start in range(0, len(logs), rows)]
+        return np.concatenate(
+            [
+                self._best(means[part], logs[part], np.full(len(logs[part]), 0.6), deviation)[1]
+                for part in parts
+            ]
+        )
 
     def one_step_more(self) -> PairBound:
         """The bound for one more clean step."""
-        apart, place = np.meshgrid(self.DISTANCES, self.PLACES, indexing="ij")
-        high = apart + 2 * self.reach
-        logs = place * high
-        wanted = _matched(self, high.ravel(), 1.0, logs.ravel()).reshape(high.shape)
-        low = np.full(high.shape, 1e-9)
-        for _ in range(50):
-            middle = (low + high) / 2
-            short = _difference(middle, logs) < wanted
-            low, high = np.where(short, middle, low), np.where(short, high, middle)
-        return PairBound(self.reach, high)
+        widths = np.broadcast_to(self.widths[:, None], self.logs.shape)
+        means, logs, bends = (each[::8, ::8].ravel() for each in (widths, self.logs, self.bends))
+        best = self._best(means, logs, bends, 1.0)[0].reshape(widths[::8, ::8].shape)
+        nodes = [np.arange(size) for size in widths.shape]
+        spline = RectBivariateSpline(nodes[0][::8], nodes[1][::8], best, kx=1, ky=1)
+        every = spline(*nodes)
+        values = [
+            self._matched(np.full(row.size, width), row, bend, 1.0)
+            for width, row, bend in zip(self.widths, self.logs, every, strict=True)
+        ]
+        return PairBound(self.reach, np.minimum(np.array(values), self.values), every)
+
+    def _best(
+        self, means: Array, logs: Array, bends: Array, deviation: float
+    ) -> tuple[Array, Array]:
+        """The best matchings of a search from some, and what they prove."""
+        least = self._matched(means, logs, bends, deviation)
+        for step in 0.8 * 0.5 ** np.arange(7):
+            for trial in (bends + step, bends - step):
+                value = self._matched(means, logs, trial, deviation)
+                bends = np.where(value < least, trial, bends)
+                least = np.minimum(least, value)
+        return bends, least
+
+    def _matched(self, means: Array, logs: Array, bends: Array, deviation: float) -> Array:
+        r"""The first step of the proof, with any matching.
+
+        Two points at a distance r divide it in a ratio of :math:`e^{a/(1 + 0.35 r)}`, which tends
+        to 1, as both tails are normal. Both move away from the sign change for every a.
+        """
+        apart, logs = (means / deviation)[:, None], logs[:, None]
+        change = apart / 2 + logs / apart
+        right = self.DISTANCES / (
+            1 + np.exp(bends[:, None] / (1 + 0.35 * self.DISTANCES / deviation))
+        )
+        above, more, high = _cells(right / deviation, change - apart, change, logs)
+        left = (self.DISTANCES - right) / deviation
+        below, less, low = _cells(left, -change, apart - change, -logs)
+        width = self.DISTANCES[1]
+        share = np.clip(((high + low) * deviation - self.DISTANCES[:-1]) / width, 0.0, 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = logs + np.log(below - less) - np.log(above + more) - 1e-9
+        near, far = (np.sin(part * width) / np.sin(width) + 1e-6 for part in (1 - share, share))
+        ratio = np.where(np.isfinite(ratio), ratio - np.log(near + far), -700.0)
+        node = np.arange(share.shape[1])
+        pairs = np.minimum(near * self(node, ratio) + far * self(node + 1, ratio), 1.0)
+        last = change[:, 0] + right[:, -1] / deviation
+        beyond = ndtr(apart[:, 0] - last) - np.exp(logs[:, 0]) * ndtr(-last) * (1 - 1e-12)
+        kept = ((above + more) * pairs).sum(axis=1) + beyond
+        return np.asarray(np.minimum(kept * (1 + 1e-9), 1.0))
+
+
+def _cells(edges: Array, near: Array, far: Array, logs: Array) -> tuple[Array, Array, Array]:
+    r"""Masses of :math:`\varphi(x + near) - \lambda\varphi(x + far)` in cells, and means of x.
+
+    The second of the three results bounds the error of the masses. Where it matters, the means are
+    the upper ends of the cells.
+    """
+    masses, moments, error = [], [], np.zeros(())
+    for shift, ratio in ((near, np.ones(())), (far, np.exp(logs))):
+        place = edges + shift
+        tails, peaks = ndtr(-np.abs(place)), normal_density(place, 1.0)
+        across = (place[:, :-1] < 0) & (place[:, 1:] > 0)
+        mass = np.where(across, 1 - tails[:, :-1] - tails[:, 1:], np.abs(np.diff(tails)))
+        masses.append(ratio * mass)
+        moments.append(-ratio * (np.diff(peaks) + shift * mass))
+        wrong = 1e-15 * (4 + place**2) * tails  # rounding of the place counts for large ones
+        error = error + ratio * (wrong[:, :-1] + wrong[:, 1:] + 1e-15 * across)
+    mass, moment = masses[0] - masses[1], moments[0] - moments[1]
+    sure = mass > 1e9 * error
+    mean = np.clip(moment / np.where(sure, mass, 1.0), edges[:, :-1], edges[:, 1:])
+    return np.maximum(mass, 0.0), error, np.where(sure, mean, edges[:, 1:])
 
 
 @lru_cache(maxsize=256)
@@ -281,49 +382,6 @@ def _difference(apart: Array, logs: Array) -> Array:
     return np.asarray(-np.exp(above) * np.expm1(np.minimum(below - above, 0.0)))
 
 
-def _matched(bound: PairBound, means: Array, deviation: float, logs: Array) -> Array:
-    r"""The first step of the proof: an upper bound for many :math:`N(D, b^2) - \lambda N(0, b^2)`.
-
-    A point at a distance t right of the sign change is matched with one at :math:`t\,
-    e^{a/(1 + ct)}` left of it, in units of b: the ratio tends to 1, as both tails are normal. The
-    best of some a and c counts; the match moves away for every :math:`a < 4`.
-    """
-    apart = (means / deviation)[:, None]
-    logs = logs[:, None]
-    change = apart / 2 + logs / apart
-    # The positive part decays within 1 / (change - apart), or has its peak at apart - change.
-    beyond = change - apart
-    length = np.where(beyond > 3, 3 / np.maximum(beyond, 3), 1 + np.maximum(-beyond, 0) / _TAILS)
-    panels = math.ceil(4 * max(1.0, deviation))
-    places = ((np.arange(panels)[:, None] + 0.5 + _NODES / 2) / panels).ravel()
-    y = _TAILS * length * places
-    weights = _TAILS * length * np.tile(_WEIGHTS / 2, panels) / panels
-    above = -0.5 * (y + beyond) ** 2 + np.log(-np.expm1(-apart * y))
-    tail = ndtr(-(_TAILS * length + beyond))[:, 0]
-
-    def value(bend: Array, rate: float) -> Array:
-        share = 1 / (1 + rate * y)
-        ratio = np.exp(bend[:, None] * share)
-        x = y * ratio
-        slope = ratio * (1 - bend[:, None] * rate * y * share**2)
-        below = -0.5 * (change - x) ** 2 + logs + np.log(-np.expm1(-apart * x))
-        pairs = bound((x + y) * deviation, below - above + np.log(slope))
-        inside = (weights * np.exp(above) * pairs).sum(axis=1) / math.sqrt(2 * math.pi)
-        return np.asarray(inside + tail)
-
-    least = np.full(len(means), np.inf)
-    for rate in (0.3, 0.7, 1.2, 2.0):
-        bend = np.zeros(len(means))
-        kept = value(bend, rate)
-        for step in 1.6 * 0.5 ** np.arange(7):
-            for trial in (bend + step, bend - step):
-                value_there = value(trial, rate)
-                bend = np.where(value_there < kept, trial, bend)
-                kept = np.minimum(kept, value_there)
-        least = np.minimum(least, kept)
-    return least
-
-
 def one_clean_step(
     logs: Array, *, apart: float, before: float, noise: float, reach: float
 ) -> Array:
@@ -340,28 +398,35 @@ def one_clean_step(
         reach: Longest move :math:`\beta` of the step.
     """
     apart = apart / before
-    change = apart / 2 + logs / apart  # where the measure changes its sign
     span = _TAILS + float(np.abs(logs).max()) / apart + apart
-    panels = math.ceil(span * max(1.0, before / noise))
-    y = span / panels * (np.arange(panels)[:, None] + 0.5 + _NODES / 2).ravel()
-    weights = span / panels * np.tile(_WEIGHTS / 2, panels)
-    above = weights * normal_density(change[:, None] + y - apart, 1.0) * -np.expm1(-apart * y)
-    below = weights * normal_density(change[:, None] - y, 1.0) * -np.expm1(-apart * y)
-    below *= np.exp(logs)[:, None]
-    pushed = (before * y + reach) / noise
-    low = np.full(logs.size, -pushed[-1] - _TAILS)
-    high = -low
+    edges = np.linspace(0.0, span, math.ceil(500 * span * max(1.0, before / noise)))[None]
+    logs = logs[:, None]
+    change = apart / 2 + logs / apart
+    above, more, high = _cells(edges, change - apart, change, logs)
+    below, less, low = _cells(edges, -change, apart - change, -logs)
+    above, below = above + more, np.exp(logs) * (below - less)
+    right, left = (reach + before * high) / noise, -(reach + before * low) / noise
+    last = np.full(logs.shape, right.max() + _TAILS)
+    first = -last
     for _ in range(40):  # the mass beyond a cut increases and then decreases in the cut
-        cut = ((low + high) / 2)[:, None]
-        gain, loss = (
-            above * normal_density(pushed - cut, 1.0),
-            below * normal_density(pushed + cut, 1.0),
-        )
-        rising = loss.sum(axis=1) > gain.sum(axis=1)
-        low, high = np.where(rising, cut[:, 0], low), np.where(rising, high, cut[:, 0])
-    cut = ((low + high) / 2)[:, None]
-    leak = (above * ndtr(pushed - cut)).sum(axis=1) - (below * ndtr(-pushed - cut)).sum(axis=1)
-    return np.asarray(np.maximum(leak * (1 + 1e-9), np.maximum(-np.expm1(logs), 0.0)))
+        cut = (first + last) / 2
+        gain = (above * normal_density(right - cut, 1.0)).sum(axis=1)
+        rising = ((below * normal_density(left - cut, 1.0)).sum(axis=1) > gain)[:, None]
+        first, last = np.where(rising, cut, first), np.where(rising, last, cut)
+    # Far enough apart that the signs at both are certain.
+    first, last = first - 1e-5, last + 1e-5
+    width = edges[0, 1] * before / noise
+    leak = (above * _in_cells(right - first, width, 1)).sum(axis=1)
+    leak -= (below * _in_cells(left - last, width, -1)).sum(axis=1) * (1 - 1e-8)
+    leak += ndtr(apart - span - change[:, 0])
+    return np.asarray(np.maximum(leak * (1 + 1e-8), np.maximum(-np.expm1(logs[:, 0]), 0.0)))
+
+
+def _in_cells(means: Array, width: float, sign: int) -> Array:
+    """Upper (sign 1) or lower bounds (-1) on means of ndtr in cells, from those of its argument."""
+    peaks = normal_density(np.maximum(np.abs(means) - width, 0.0), 1.0)
+    curvature = np.maximum(width - sign * means, 0.0) * peaks
+    return np.asarray(ndtr(means) + sign * width**2 / 8 * curvature)
 
 
 def lasts(
