@@ -28,11 +28,9 @@ _REMEDY = "remove the copies, or number the canaries (canary) if the scores are 
 
 def refuse_copies(score: Array, inserted: NDArray[np.bool_]) -> None:
     """Raise `InvalidScores` if rows without canary numbers are copies of each other."""
-    values, code = np.unique(score, return_inverse=True)
-    if len(values) in (len(score), 1):
-        return
     from scipy.special import bdtrc  # slow to import, and few tables need it
 
+    code = np.unique(score, return_inverse=True)[1]
     rows, times = np.unique(2 * code + inserted, return_inverse=True, return_counts=True)[1:]
     occurring = np.bincount(times, minlength=times.max() + 2)  # values that occur so often
     often = np.arange(2, len(occurring) - 1)

@@ -69,7 +69,7 @@ class Scores:
         store_columns(self, score=score, inserted=inserted, run=run, canary=canary)
         if numbered:  # otherwise every row is a run
             _refuse_repeated_pairs(run, canary)
-        if not canaries_numbered:
+        if not canaries_numbered and len(np.unique(score)) < len(score):
             refuse_copies(score, inserted)
 
     def __len__(self) -> int:
