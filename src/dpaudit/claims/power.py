@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -120,9 +120,7 @@ def detection_power(
         True
     """
     mu = separation_of(evidence)
-    lost = _lost(evidence)
     noised = min(mu, allowed_separation(claim))
-
     if isinstance(evidence, Stream):
         pairs = min(evidence.pairs, _MOST_PAIRS)
         confidence = 1 - policy.prove / tests
@@ -130,10 +128,13 @@ def detection_power(
         def power(factor: float) -> float:
             return _anytime_power(claim, factor * noised, pairs, confidence)
     else:
+        lost = (0.0, 0.0)
         if isinstance(evidence, ErrorCounts):
             sizes, pilot_share = (evidence.positives, evidence.negatives), 0.0
         else:
-            sizes = len(evidence.inserted_scores), len(evidence.other_scores)
+            inserted, others = groups = _groups(evidence)
+            sizes = len(inserted), len(others)
+            lost = tuple(1 - len(_ran(group)) / max(1, len(group)) for group in groups)
         staged = _stages(claim, sizes, policy, tests, pilot_share)
 
         def power(factor: float) -> float:
@@ -182,14 +183,19 @@ def _stages(
     """The test of each stage; the second is hardest if all tensors are suspected."""
     inserted, others = ((1 - pilot_share) * size for size in sizes)
     return [
-        _Test(claim, max(1, round(times * inserted)), max(1, round(times * others)), level)
+        _test_of(claim, max(1, round(times * inserted)), max(1, round(times * others)), level)
         for times, level in policy.stages(tests)
     ]
 
 
 def separation(inserted: Array, others: Array) -> float:
     """The difference of the means in standard deviations, at least 0; infinite without noise."""
-    with_canary, without = _finite(inserted, others)
+    finite = np.concatenate([group[np.isfinite(group)] for group in (inserted, others)])
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
+    width = high - low or 1.0
+    # Infinite scores count as a little farther out than all others.
+    ends = low - width, high + width
+    with_canary, without = np.clip(inserted, *ends), np.clip(others, *ends)
     if len(with_canary) < 2 or len(without) < 2:
         return 0.0
     spread = math.sqrt((with_canary.var(ddof=1) + without.var(ddof=1)) / 2)
@@ -218,22 +224,6 @@ def _ran(scores: Array) -> Array:
     """The scores without those of failed runs, unless all are."""
     lost = np.isneginf(scores)
     return scores if lost.all() else scores[~lost]
-
-
-def _lost(evidence: Scores | ErrorCounts | Stream) -> tuple[float, float]:
-    """The shares of failed runs among those with the canary, and among those without it."""
-    if isinstance(evidence, ErrorCounts):
-        return 0.0, 0.0
-    inserted, others = (1 - len(_ran(group)) / max(1, len(group)) for group in _groups(evidence))
-    return inserted, others
-
-
-def _finite(*groups: Array) -> list[Array]:
-    """The scores, with infinite ones a little farther out than all others."""
-    finite = np.concatenate([group[np.isfinite(group)] for group in groups])
-    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 0.0)
-    width = high - low or 1.0
-    return [np.clip(group, low - width, high + width) for group in groups]
 
 
 @lru_cache(maxsize=256)
@@ -276,36 +266,29 @@ def _factor(power: Callable[[float], float], wanted: float) -> float | None:
     return math.exp(sign_change(enough, 0.0, most, tolerance=0.05, most_steps=7)[1])
 
 
-@lru_cache(maxsize=8)
-def _interpolated(claim: Claim) -> Curve:
-    """The claim's trade-off function from a table: fast enough to be evaluated a million times."""
+@lru_cache(maxsize=64)  # the power is computed for many distances of the scores
+def _test_of(claim: Claim, inserted: int, others: int, significance: float) -> _Test:
+    """The test, with the claim's curve from a table: fast enough for a million evaluations."""
     rates = np.concatenate([[0.0], ndtr(np.linspace(-9.0, 9.0, 1001)), [1.0]])
-    values = claim.tradeoff(rates)
-
-    def tradeoff(alpha: Array) -> Array:
-        return np.interp(alpha, rates, values)
-
-    return Curve(tradeoff=tradeoff, inverse=tradeoff)
+    tradeoff = partial(np.interp, xp=rates, fp=claim.tradeoff(rates))
+    curve = Curve(tradeoff=tradeoff, inverse=tradeoff)
+    return _Test(curve=curve, inserted=inserted, others=others, significance=significance)
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
 class _Test:
-    """The test of a claim at one threshold, and which numbers of errors it rejects.
+    """The test of a curve at one threshold, and which numbers of errors it rejects.
 
     Fewer errors are stronger evidence, so a decision settles all numbers below or above it.
-
-    Arguments:
-        claim: The claim to test.
-        inserted: Number of scores with the canary.
-        others: Number of scores without it.
-        significance: Error probability of the test.
     """
 
-    def __init__(self, claim: Claim, inserted: int, others: int, significance: float) -> None:
-        self._claim, self._inserted, self._others = claim, inserted, others
-        self._significance = significance
-        self._rejected: list[tuple[float, float]] = []
-        self._accepted: list[tuple[float, float]] = []
+    curve: Curve
+    inserted: int
+    others: int
+    significance: float
+    rejected: list[tuple[float, float]] = field(default_factory=list)
+    accepted: list[tuple[float, float]] = field(default_factory=list)
 
     def power(self, mu: float, lost: tuple[float, float] = (0.0, 0.0)) -> float:
         """Probability that the test rejects, at the threshold that suits such scores best.
@@ -320,14 +303,15 @@ class _Test:
         """
         if mu == 0:
             return 0.0
-        mu, inserted, others = min(mu, _FARTHEST), self._inserted, self._others
+        mu = min(mu, _FARTHEST)
         thresholds = np.linspace(min(-1.0, mu / 2 - 4), max(mu + 1.0, mu / 2 + 4), 33)
         rates = (1 - lost[1]) * ndtr(-thresholds), lost[0] + (1 - lost[0]) * ndtr(thresholds - mu)
-        many = 10_000 * others, 10_000 * inserted  # the transformation shrinks small numbers
+        # The transformation shrinks small numbers.
+        many = 10_000 * self.others, 10_000 * self.inserted
         expected = many[0] * rates[0], many[1] * rates[1]
-        best = int(np.argmax(distances_of(*expected, *many, _interpolated(self._claim))))
-        columns, up_to_column = _binomial(others, rates[0][best])
-        rows, up_to_row = _binomial(inserted, rates[1][best])
+        best = int(np.argmax(distances_of(*expected, *many, self.curve)))
+        columns, up_to_column = _binomial(self.others, rates[0][best])
+        rows, up_to_row = _binomial(self.inserted, rates[1][best])
         power, before, row = 0.0, 0.0, len(rows) - 1
         for column, up_to_here in zip(columns, up_to_column, strict=True):
             while row >= 0 and not self.rejects(column, rows[row]):
@@ -340,36 +324,19 @@ class _Test:
 
     def rejects(self, false_positives: float, false_negatives: float) -> bool:
         """Whether so few errors refute the claim."""
-        if any(false_positives <= x and false_negatives <= y for x, y in self._rejected):
+        if any(false_positives <= x and false_negatives <= y for x, y in self.rejected):
             return True
-        if any(false_positives >= x and false_negatives >= y for x, y in self._accepted):
+        if any(false_positives >= x and false_negatives >= y for x, y in self.accepted):
             return False
-        errors = int(false_positives), int(false_negatives)
-        sizes = {"others": self._others, "inserted": self._inserted}
-        rejects = _refuted(self._claim, *errors, **sizes, level=self._significance)
-        decided = self._rejected if rejects else self._accepted
-        decided.append((false_positives, false_negatives))
+        counts = ErrorCounts.given(
+            true_positives=self.inserted - int(false_negatives),
+            false_negatives=int(false_negatives),
+            false_positives=int(false_positives),
+            true_negatives=self.others - int(false_positives),
+        )
+        rejects = curve_refuted(counts, self.curve, self.significance)
+        (self.rejected if rejects else self.accepted).append((false_positives, false_negatives))
         return rejects
-
-
-@lru_cache(maxsize=4096)
-def _refuted(
-    claim: Claim,
-    false_positives: int,
-    false_negatives: int,
-    *,
-    others: int,
-    inserted: int,
-    level: float,
-) -> bool:
-    """Remembered, because the power is computed for many distances of the scores."""
-    counts = ErrorCounts.given(
-        true_positives=inserted - false_negatives,
-        false_negatives=false_negatives,
-        false_positives=false_positives,
-        true_negatives=others - false_positives,
-    )
-    return curve_refuted(counts, _interpolated(claim), level)
 
 
 def _binomial(count: int, rate: float) -> tuple[Array, Array]:
