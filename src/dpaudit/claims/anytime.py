@@ -83,12 +83,7 @@ Coins = NDArray[np.bool_]
 class Lines:
     """Supporting lines of a claimed trade-off function, each with a point on it.
 
-    Arguments:
-        p: Weight of the false-positive rate.
-        r: Weight of the false-negative rate; ``p + r = 1``.
-        c: Smallest value of ``p alpha + r beta`` that the claim allows.
-        a: False-positive rate of the point.
-        b: False-negative rate of the point: ``p a + r b = c``.
+    :math:`p \\alpha + r \\beta \\ge c` with :math:`p + r = 1`, and the point (a, b) with p a + r b = c.
     """
 
     p: Array
@@ -151,10 +146,8 @@ def _touching(claim: Claim, p: Array, r: Array) -> Array:
 class Bets:
     """Logarithms of the factors of each bet.
 
-    Arguments:
-        payoff: Shape (lines, shares, 4): for a score without the canary that is not above the
-            threshold, and one that is; for a score with the canary that is above it, and one that
-            is not.
+    The array has the shape (lines, shares, 4): for a score without the canary that is not above the
+    threshold, and one that is; for a score with the canary that is above it, and one that is not.
     """
 
     payoff: Array
@@ -184,11 +177,7 @@ class Bets:
 
 @final
 class SingleBets:
-    """Three accounts, each with one threshold and the bet with the largest expected logarithm.
-
-    Arguments:
-        bets: The bets to choose from.
-    """
+    """Three accounts, each with one threshold and the bet with the largest expected logarithm."""
 
     # Errors added to the observed ones before predicting, one account each.
     CAUTIONS = (0.3, 1.0, 3.0)
@@ -225,9 +214,6 @@ class Portfolio:
     The weights maximise the mean logarithm of the factors of earlier scores (the log-optimal
     portfolio of Cover 1984), found by his multiplicative updates, and are mixed with the weights of
     a cautious start.
-
-    Arguments:
-        bets: The bets to choose from.
     """
 
     THRESHOLDS = 16
@@ -306,10 +292,7 @@ def _chances(counts: ErrorCounts, caution: float) -> Array:
 class Stream:
     """The scores of an anytime-valid test of one canary, in the order of the steps.
 
-    Arguments:
-        inserted: Scores with the canary.
-        others: Scores without it.
-        pairs: Number of pairs of runs that are worth about as much.
+    ``pairs`` is the number of pairs of runs that are worth about as much.
     """
 
     inserted: Array
@@ -372,7 +355,8 @@ class AnytimeTest:
         self._inserted: Coins = np.empty((0, processes), dtype=bool)
         self._rows = 0  # in a step: 2 of a pair, otherwise one for each coin; 0 before the first
         self._next_choice = 1
-        self._refuted_at: int | None = None
+        # The step after which the claim was refuted.
+        self.refuted_at: int | None = None
 
     @property
     def steps(self) -> int:
@@ -428,14 +412,9 @@ class AnytimeTest:
         return np.asarray(np.exp(-np.minimum(self._processes[1], 700.0)))
 
     @property
-    def refuted_at(self) -> int | None:
-        """The step after which the claim was refuted; `None` if it is not."""
-        return self._refuted_at
-
-    @property
     def refuted(self) -> bool:
         """Whether the claim was refuted after any of the steps."""
-        return self._refuted_at is not None
+        return self.refuted_at is not None
 
     def add(self, inserted: ArrayLike, others: ArrayLike) -> None:
         """Add pairs in the order in which they were observed; not for canaries with names.
@@ -457,12 +436,7 @@ class AnytimeTest:
         self._extend(scores, coins, rows=2)
 
     def add_coins(self, scores: ArrayLike, inserted: ArrayLike) -> None:
-        """Add runs whose canaries were inserted by a fair coin each, in the order of the runs.
-
-        Arguments:
-            scores: One score for each canary of each run, a row for each run.
-            inserted: Which of the canaries were inserted; the same shape.
-        """
+        """Add runs whose canaries were inserted by a fair coin each: a row for each run."""
         shape = (-1, self._scores.shape[1])
         values = np.asarray(scores, dtype=float).reshape(shape)
         coins = np.asarray(inserted, dtype=bool).reshape(shape)
@@ -523,19 +497,13 @@ class AnytimeTest:
         mean = np.logaddexp.reduce(wealth, axis=0) - math.log(len(wealth))
         self._mean_now = float(mean[-1])
         self._mean_largest = max(self._mean_largest, float(mean.max()))
-        if self._refuted_at is None and self._mean_largest >= self._goal:
-            self._refuted_at = start + int(np.argmax(mean >= self._goal)) + 1
+        if self.refuted_at is None and self._mean_largest >= self._goal:
+            self.refuted_at = start + int(np.argmax(mean >= self._goal)) + 1
 
     def replayed(
         self, claim: Claim, *, confidence: float | None = None, stop: bool = False
     ) -> AnytimeTest:
-        """The test of another claim on the same steps.
-
-        Arguments:
-            claim: The other claim.
-            confidence: Its confidence; by default that of this test.
-            stop: Whether to stop soon after the claim is refuted.
-        """
+        """The test of another claim on the same steps, with `stop` until soon after a refutation."""
         level = self.confidence if confidence is None else confidence
         test = AnytimeTest(
             claim,
@@ -570,19 +538,11 @@ def pairs_to_refute(claim: Claim, *, confidence: float = 0.95, most: int = 20_00
 # ---- bounds ----------------------------------------------------------------------------------
 
 
-def anytime_bounds(
-    test: AnytimeTest,
-    *,
-    delta: float,
-    confidence: float = 0.95,
-) -> Bounds:
-    """Lower bounds from the steps of a test, valid under optional stopping.
+def anytime_bounds(test: AnytimeTest, *, delta: float, confidence: float = 0.95) -> Bounds:
+    """Lower bounds from the steps of a test of any claim, valid under optional stopping.
 
-    Arguments:
-        test: A test of any claim; its steps are replayed against the claims of a grid. Canaries
-            with names give the bound on the canary that leaks most.
-        delta: Delta at which epsilon is bounded.
-        confidence: Confidence of each bound.
+    The steps are replayed against the claims of a grid. Canaries with names give the bound on the
+    canary that leaks most.
 
     Example:
         >>> random = np.random.default_rng(0)

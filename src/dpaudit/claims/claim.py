@@ -120,12 +120,8 @@ class Claim:
     def per(self, unit: str, *, records: int | None = None) -> Claim:
         """The same claim for another unit of privacy, such as a user with all records.
 
-        An audit refuses a canary of another unit than the claim's, or with more records.
-
-        Arguments:
-            unit: A word, such as ``"user"`` or ``"client"``.
-            records: The largest number of records of a user, if the claim depends on it, as by
-                group privacy; any number by default.
+        An audit refuses a canary of another unit, or with more than ``records`` records, on which
+        a claim by group privacy depends.
 
         Example:
             >>> Claim.from_mu(1.0).per("user")
@@ -206,14 +202,12 @@ class Claim:
     def from_shuffled(cls, *, noise_multiplier: float, epochs: int) -> Claim:
         r"""What is proven for DP-SGD on shuffled epochs: no amplification by the shuffling.
 
-        In every epoch the record is in one batch, so that an epoch is one Gaussian release of it
-        (parallel composition), and ``epochs`` of them are :math:`\sqrt{E} / \sigma`-GDP. This holds
-        for any order of the batches, if the batches of the *other* records do not depend on the
-        record: nothing is in its place in the data set without it. If another record is in its
-        place, a sum moves by up to 2 C, and the claim is that of half the noise multiplier.
-
-        No accountant for Poisson sampling is true of shuffled epochs: at sigma 0.5 and 1,000 steps
-        of one epoch it may claim less than a tenth of what an audit shows, see docs/pipeline.md.
+        In every epoch the record is in one batch, so that ``epochs`` Gaussian releases of it are
+        :math:`\sqrt{E} / \sigma`-GDP, for any order of the batches, if the batches of the *other*
+        records do not depend on the record: nothing is in its place in the data set without it. If
+        another record is, a sum moves by up to 2 C, and the claim is that of half the noise
+        multiplier. No accountant for Poisson sampling is true of shuffled epochs: see
+        docs/pipeline.md.
 
         Paper: Chua et al. (ICML 2024) and Annamalai et al. (arXiv 2411.10614).
 
@@ -252,8 +246,7 @@ class Claim:
             noise_multiplier: Noise multiplier sigma, for a strategy matrix with columns of norm 1.
             coefficients: The coefficients of the banded Toeplitz strategy matrix, in any scale.
             steps: Number of steps.
-            used: The steps that contain the example; all by default. With batches in a fixed order
-                these are the steps of its batch.
+            used: The steps that contain the example, such as those of its batch; all by default.
 
         Example:
             >>> claim = Claim.from_matrix_factorisation(
@@ -280,11 +273,10 @@ class Claim:
         r"""The claim of a DP-SGD training of which only (epsilon, delta) is known.
 
         A bare pair claims little in the middle of the trade-off function, where an audit of a few
-        hundred runs has power: perfect separation of 200 runs does not refute (8, 1e-5). But the
-        pair of a DP-SGD training is one point of its profile :math:`\delta(\epsilon)`, which up
-        to that epsilon lies below the profile of :math:`\mu`-GDP through the same point. This was
-        checked for Poisson-sampled Gaussian steps (docs/your-training.md has the grid). It is an
-        assumption, and every result states it. Beyond the claimed epsilon only the pair is claimed.
+        hundred runs has power. But the profile :math:`\delta(\epsilon)` of a DP-SGD training lies
+        below that of :math:`\mu`-GDP through the same pair, up to its epsilon: checked for
+        Poisson-sampled Gaussian steps (docs/your-training.md has the grid). This is an assumption,
+        and every result states it. Beyond the claimed epsilon only the pair is claimed.
 
         See also: `from_dpsgd`, which needs the settings of the training but not this assumption;
         `from_points`, for the bare pair.

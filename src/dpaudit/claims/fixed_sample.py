@@ -27,7 +27,7 @@ from dpaudit.lower_bounds.counts import ErrorCounts
 from dpaudit.lower_bounds.diagnostics import Evidence, dependence_of, evidence_of
 from dpaudit.lower_bounds.estimating import estimate
 from dpaudit.lower_bounds.guesses import Guesses
-from dpaudit.lower_bounds.joint_test import curve_p_value, curve_refuted, distances
+from dpaudit.lower_bounds.joint_test import curve_p_value, curve_refuted, distances_of
 from dpaudit.lower_bounds.one_run import guesses_refute
 from dpaudit.lower_bounds.selection import Fixed, Pilot
 from dpaudit.scores import Scores
@@ -68,13 +68,7 @@ class SampleTest:
 
 
 def sample_test(evidence: Evidence, claim: Claim, rule: Pilot | Fixed) -> SampleTest:
-    """Test a claim on scores or counts.
-
-    Arguments:
-        evidence: Independent scores, or the four counts.
-        claim: The claim.
-        rule: How the threshold is chosen.
-    """
+    """Test a claim on independent scores, or on the four counts."""
     if isinstance(evidence, ErrorCounts):
         counts, assumptions, notes = evidence, Fixed.assumptions, tuple[str, ...]()
     else:
@@ -108,35 +102,19 @@ def errors_at_threshold(
 def _expected_distances(pilot: ErrorCounts, claim: Claim, growth: float) -> Array:
     """How far below the claimed curve the errors on the rest are expected, at each threshold.
 
-    Arguments:
-        pilot: The errors of the pilot.
-        claim: The claim to test.
-        growth: Number of scores in the rest divided by that in the pilot.
+    Pessimistic, so that a lucky tail does not win; the rest is ``growth`` times the pilot.
     """
     # 200 thresholds are as good as thousands, with the one that separates best.
     fewest = int(np.argmin(pilot.false_positives + pilot.false_negatives))
     spread = np.linspace(0, len(pilot) - 1, 200).astype(np.int64)
     chosen = np.unique(np.append(spread, fewest))
+    alpha, beta = pilot[chosen].upper_rates(_CAUTIOUS)
+    sizes = [max(1, round(growth * size)) for size in (pilot.negatives, pilot.positives)]
+    expected = distances_of(sizes[0] * alpha, sizes[1] * beta, *sizes, claim.curve)
     merit = np.full(len(pilot), -np.inf)
-    merit[chosen] = distances(_expected(pilot[chosen], growth), claim.curve)
-    if merit[chosen].max() <= 0:
-        # Nothing is expected to refute the claim; then the best separation may still do it.
-        merit[chosen] = mu_of_errors(*pilot[chosen].upper_rates(_CAUTIOUS))
+    # If nothing is expected to refute the claim, the best separation may still do it.
+    merit[chosen] = expected if expected.max() > 0 else mu_of_errors(alpha, beta)
     return merit
-
-
-def _expected(pilot: ErrorCounts, growth: float) -> ErrorCounts:
-    """Pessimistic prediction of the errors on the rest, so that a lucky tail does not win."""
-    negatives = max(1, round(growth * pilot.negatives))
-    positives = max(1, round(growth * pilot.positives))
-    false_positive_rate, false_negative_rate = pilot.upper_rates(_CAUTIOUS)
-    return ErrorCounts(
-        false_positives=np.ceil(false_positive_rate * negatives).astype(np.int64),
-        false_negatives=np.ceil(false_negative_rate * positives).astype(np.int64),
-        negatives=negatives,
-        positives=positives,
-        thresholds=pilot.thresholds,
-    )
 
 
 # ---- canaries of one run may depend on each other --------------------------------------------
@@ -148,11 +126,6 @@ def dependent_p_value(scores: Scores, claim: Claim, *, seed: int = 0) -> float:
     Runs are independent, so one canary of each run is a sample of independent scores. Of less than
     `FEW_RUNS` runs all canaries are guessed, as in an audit with one run. Which of the two tests is
     used depends on the number of runs only.
-
-    Arguments:
-        scores: Scores of several canaries in each run, inserted by a fair coin each.
-        claim: The claim.
-        seed: Random seed that draws the pilot.
     """
     if scores.runs >= FEW_RUNS:
         _, first = np.unique(scores.run, return_index=True)
@@ -191,15 +164,7 @@ def one_run_claim_p_value(outcome: Guesses, claim: Claim) -> float:
 def can_refute(
     claim: Claim, positives: int, negatives: int, *, policy: Policy = STRICT, tests: int = 1
 ) -> bool:
-    """Whether scores without any error would refute the claim.
-
-    Arguments:
-        claim: The claim.
-        positives: Number of scores with the canary of the first test, without the pilot's.
-        negatives: Number of scores without it.
-        policy: The levels of the tests.
-        tests: Number of tensors that are tested one by one.
-    """
+    """Whether scores without any error would refute the claim; sizes without the pilot's scores."""
 
     def perfect(times: int) -> ErrorCounts:
         return ErrorCounts.given(

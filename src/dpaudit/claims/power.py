@@ -103,15 +103,8 @@ def detection_power(
     Noise that is ``k`` times smaller puts the scores ``k`` times as many of their own standard
     deviations apart, if all of their variance is noise. The scores are taken to be normal with
     equal variances, and no farther apart than the claim allows; the result is an estimate, not a
-    bound.
-
-    Arguments:
-        evidence: The scores of the audit, its counts, or those of an anytime-valid test.
-        claim: The claim that was tested.
-        policy: The levels of the tests.
-        tests: Number of tensors that are tested one by one.
-        detect: Noise of this fraction of the claimed noise must be detectable.
-        pilot_share: Share of the scores that chooses the threshold.
+    bound. Levels are shared by ``tests`` tensors, and noise of the fraction ``detect`` must be
+    detectable.
 
     Example:
         >>> random = np.random.default_rng(0)
@@ -161,13 +154,7 @@ def power_of(
 ) -> float:
     """Probability that a claim is refuted by normal scores that are ``mu`` apart.
 
-    Arguments:
-        claim: The claim to test.
-        mu: Distance of the scores with and without the canary, in standard deviations.
-        scores: Number of scores with the canary, and of scores without it, of the first test.
-        policy: The levels of the tests.
-        tests: Number of tensors that are tested one by one.
-        pilot_share: Share of the scores that chooses the threshold.
+    ``scores`` is the number of scores of each kind in the first test, pilot included.
 
     Example:
         >>> power_of(Claim.from_mu(1.0), 2.0, scores=200) > 0.8
@@ -230,11 +217,7 @@ def _ran(scores: Array) -> Array:
 def allowed_separation(claim: Claim) -> float:
     r"""How far apart normal scores may be at the threshold at which both error rates are equal.
 
-    The mu of a claim of mu-GDP. The smallest error rates that the claim allows there are both
-    :math:`\Phi(-\mu / 2)`.
-
-    Arguments:
-        claim: The claim.
+    The smallest error rates that the claim allows there are both :math:`\Phi(-\mu / 2)`.
 
     Example:
         >>> round(allowed_separation(Claim.from_mu(2.0)), 3)
@@ -276,7 +259,7 @@ def _test_of(claim: Claim, inserted: int, others: int, significance: float) -> _
 
 
 @final
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Test:
     """The test of a curve at one threshold, and which numbers of errors it rejects.
 
@@ -295,11 +278,7 @@ class _Test:
 
         The numbers of errors are independent and binomial. The larger the one, the smaller the
         other must be for a rejection, so one walk along quantiles of both finds the region of
-        rejection.
-
-        Arguments:
-            mu: Distance of the scores with and without the canary, in standard deviations.
-            lost: Shares of the scores with and without it that are lowest scores of failed runs.
+        rejection. ``lost`` are the shares of failed runs with and without the canary.
         """
         if mu == 0:
             return 0.0

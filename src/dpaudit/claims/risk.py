@@ -127,10 +127,6 @@ def claimed_risk(claim: Claim) -> RiskTerms:
 def shown_risk(scores: Scores, *, confidence: float = 0.95) -> RiskTerms:
     """What an audit of a fixed number of runs has shown, whatever the trade-off function.
 
-    Arguments:
-        scores: The scores, failed runs as lowest ones.
-        confidence: Probability that all values hold together.
-
     Example:
         >>> random = np.random.default_rng(0)
         >>> scores = Scores.from_samples(random.normal(2, 1, 2000), random.normal(0, 1, 2000))
@@ -167,14 +163,9 @@ def gaussian_risk(bound: Bound) -> RiskTerms:
 def risk_terms(
     claim: Claim | None, scores: Scores, leading: Bound, *, fixed_sample: bool
 ) -> tuple[RiskTerms, ...]:
-    """The risk terms of an audit: those of the claim, and those that it has shown.
+    """The risk terms of a claim, and those that an audit has shown with its leading bound.
 
-    Arguments:
-        claim: The claim, if there is one.
-        scores: The scores, failed runs as lowest ones.
-        leading: The lower bound that the verdict names.
-        fixed_sample: Whether the number of runs was fixed beforehand; if the scores decided when
-            to stop, `shown_risk` does not hold.
+    If the scores decided when to stop (no ``fixed_sample``), `shown_risk` does not hold.
     """
     terms = [] if claim is None else [claimed_risk(claim)]
     if leading.mu is not None:

@@ -28,12 +28,7 @@ from dpaudit.claims.fixed_sample import (
     scores_to_refute,
 )
 from dpaudit.claims.policy import STRICT, Policy, Verdict, unconfirmed
-from dpaudit.claims.power import (
-    SAME_IN_ALL_RUNS,
-    Power,
-    detection_power,
-    separation_of,
-)
+from dpaudit.claims.power import SAME_IN_ALL_RUNS, Power, detection_power, separation_of
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.diagnostics import Evidence, evidence_of
 from dpaudit.lower_bounds.selection import Fixed, Pilot, ThresholdRule, threshold_rule
@@ -529,15 +524,8 @@ def runs_to_refute(
 ) -> int | None:
     """The number of runs whose scores would refute the claim if they separated perfectly.
 
-    Fewer runs cannot end in a violation. `None` if no number of runs that can be played does.
-
-    Arguments:
-        claim: The claim to test.
-        policy: The levels of the tests; the number is that of the first one.
-        canaries: Canaries per run.
-        names: Their names, if they are tested one by one.
-        private_gradients: As for `judge`.
-        anytime: Whether the claim is tested after every run.
+    Fewer runs cannot end in a violation. `None` if no number of runs that can be played does. Of a
+    policy with two stages it is the number of the first one.
 
     Example:
         >>> runs_to_refute(Claim.from_mu(1.6)), runs_to_refute(Claim.from_mu(1.6), anytime=True)

@@ -209,12 +209,6 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
     return bound
 
 
-def distances(counts: ErrorCounts, curve: Curve) -> Array:
-    """About how far the counts at each threshold lie below the curve, in standard deviations."""
-    errors = counts.false_positives, counts.false_negatives
-    return distances_of(*errors, counts.negatives, counts.positives, curve)
-
-
 def distances_of(
     false_positives: ArrayLike,
     false_negatives: ArrayLike,
@@ -222,7 +216,10 @@ def distances_of(
     positives: int,
     curve: Curve,
 ) -> Array:
-    """The same for expected numbers of errors, which are not rounded."""
+    """About how far errors at each threshold lie below the curve, in standard deviations.
+
+    The numbers of errors may be expected ones, which are not whole.
+    """
     alpha = ndtr(np.linspace(-6, 6, 300))
     alpha = np.concatenate([alpha, curve.inverse(alpha)])
     u = _transformed(negatives * alpha, negatives)
