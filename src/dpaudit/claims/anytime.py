@@ -83,7 +83,7 @@ Coins = NDArray[np.bool_]
 class Lines:
     """Supporting lines of a claimed trade-off function, each with a point on it.
 
-    :math:`p \\alpha + r \\beta \\ge c` with :math:`p + r = 1`, and the point (a, b) with p a + r b = c.
+    ``p alpha + r beta >= c`` with p + r = 1, and the point (a, b) with p a + r b = c.
     """
 
     p: Array
@@ -503,7 +503,7 @@ class AnytimeTest:
     def replayed(
         self, claim: Claim, *, confidence: float | None = None, stop: bool = False
     ) -> AnytimeTest:
-        """The test of another claim on the same steps, with `stop` until soon after a refutation."""
+        """The test of another claim on the same steps; ``stop`` ends soon after a refutation."""
         level = self.confidence if confidence is None else confidence
         test = AnytimeTest(
             claim,
