@@ -115,15 +115,8 @@ def jeffreys(*counts: ArrayLike, question: Question, significance: float) -> Arr
 
     See also: :func:`joint_beta`, tighter; Clopper-Pearson, with guaranteed coverage.
 
-    Zanella-Béguelin et al. 2023. Credible, not confidence: see the module.
-
-    Arguments:
-        counts: False positives, false negatives, negatives and positives, one per threshold.
-        question: What is bounded.
-        significance: Accepted probability, over both rates, that the bound is too high.
-
-    Returns:
-        One bound for each threshold, at least 0 and finite; 0 where a class is empty.
+    The counts are false positives, false negatives, negatives and positives, one per threshold. A
+    bound is at least 0 and finite, and 0 where a class is empty.
 
     Example:
         >>> counts = (20, 10, 500, 500)
@@ -150,16 +143,7 @@ def joint_beta(*counts: ArrayLike, question: Question, significance: float) -> A
     significance of 1e-8 or more; the public implementation stops its search at 1e-2 and gives
     3.4072 for the example below.
 
-    Zanella-Béguelin et al. 2023, the joint model of two independent binomials, for the
-    test as it is and not its opposite. Credible, not confidence: see the module.
-
-    Arguments:
-        counts: False positives, false negatives, negatives and positives, one per threshold.
-        question: What is bounded.
-        significance: Posterior probability that the bound is too high.
-
-    Returns:
-        One bound for each threshold, at least 0 and finite; 0 where a class is empty.
+    Arguments and results are those of :func:`jeffreys`.
 
     Example:
         >>> counts = (20, 10, 500, 500)
@@ -177,11 +161,7 @@ def quantiles(
 ) -> Array:
     """Quantiles of the posterior of epsilon or delta, one for each threshold.
 
-    Arguments:
-        counts: False positives, false negatives, negatives and positives.
-        question: What is bounded.
-        level: Posterior probability below the quantile.
-        kept_by: Probability that the rates keep a claim (epsilon, delta).
+    ``kept_by`` is the probability that the rates keep a claim (epsilon, delta).
     """
     fp, fn, n, p = (v.ravel() for v in counts)
     result = np.zeros_like(fp)

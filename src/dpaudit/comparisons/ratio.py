@@ -129,16 +129,8 @@ def ratio_epsilon(limit: Limit, *counts: ArrayLike, delta: float, significance: 
     :math:`(\mathrm{TPR}-\delta)/\mathrm{FPR}` is the ratio times :math:`1-\delta/\mathrm{TPR}`,
     with the Clopper-Pearson lower limit for the TPR.
 
-    Lu et al. 2022. Assumes counts large enough for an asymptotic interval: see the module.
-
-    Arguments:
-        limit: One of the four limits of this module.
-        counts: False positives, false negatives, negatives and positives, one per threshold.
-        delta: The delta at which epsilon is bounded, in [0, 1).
-        significance: Accepted probability of a false bound, over both directions.
-
-    Returns:
-        One bound per threshold, at least 0 and finite; 0 where a class is empty.
+    The counts are false positives, false negatives, negatives and positives, one per threshold. A
+    bound is at least 0 and finite, and 0 where a class is empty.
 
     Example:
         >>> limits = katz_log_ratio, adjusted_log_ratio, bailey_ratio, inverse_sinh_ratio

@@ -136,12 +136,8 @@ def normal_p_values(inserted: Array, not_inserted: Array) -> tuple[float, float]
     """P-values of two tests: that both samples are normal, and that their variances are equal.
 
     D'Agostino and Pearson's test of both samples together, each centred and scaled by itself, and
-    the two-sided F test. `None` if there are too few scores to test, if they are not finite, or if
-    neither sample varies.
-
-    Arguments:
-        inserted: Scores with the canary, in units near the largest one, see `unit_of`.
-        not_inserted: Scores without it, in the same units.
+    the two-sided F test; scores are in units near the largest one, see `unit_of`. `None` if there
+    are too few scores to test, if they are not finite, or if neither sample varies.
     """
     samples = (inserted, not_inserted)
     if min(map(len, samples)) < FEWEST_TO_CHECK or not all(np.isfinite(x).all() for x in samples):

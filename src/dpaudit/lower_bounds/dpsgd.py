@@ -250,13 +250,7 @@ def threshold_by_pilot(
     The pilot only says how much noise there seems to be: the member of the family with the area
     under the curve that the pilot has. That member's best error rates are those that lie farthest
     from the curve of a little more noise; the pilot's quantile with this share of all scores
-    above it is the threshold.
-
-    Arguments:
-        inserted: The pilot's scores with the canary.
-        not_inserted: The pilot's scores without it.
-        family: The family.
-        rest: Number of scores of both kinds on which the bound is read.
+    above it is the threshold. ``rest`` are the numbers of scores of both kinds in the rest.
     """
     below = np.sort(not_inserted)
     places = np.searchsorted(below, inserted, "left") + np.searchsorted(below, inserted, "right")

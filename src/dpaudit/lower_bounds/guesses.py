@@ -75,12 +75,6 @@ def count_guesses(
 
     See also: `dpaudit.lower_bounds.one_run.plan_for`, which makes the plan.
 
-    Arguments:
-        scores: One score for each canary; higher means "inserted".
-        inserted: Whether each canary was inserted, 0 or 1, in the same order.
-        plan: The guesses to make.
-        seed: Random seed that draws among equal scores.
-
     Example:
         >>> plan = GuessPlan(top=2, bottom=2)
         >>> count_guesses([0.1, 0.9, 0.8, 0.2, 0.5], [0, 1, 1, 1, 0], plan)
@@ -121,11 +115,6 @@ def guessed(scores: Scores, planner: Planner, pilot: Pilot) -> Guesses:
     Several runs, each with its own canaries, are together one mechanism that is as private in each
     canary as a single run, so all rows count as one run. The pilot is drawn without looking at the
     coins, and its canaries are not guessed.
-
-    Arguments:
-        scores: The scores of canaries that were inserted by a fair coin each.
-        planner: Plans the guesses.
-        pilot: The share of canaries that plans, and the seed that draws them.
     """
     if len(scores) < 2:
         raise InvalidScores(
@@ -190,12 +179,8 @@ def check_fair_coins(scores: Scores) -> None:
 class CandidatePlans:
     """Plans for the remaining canaries, and what the pilot predicts of each; arrays of one length.
 
-    Arguments:
-        top: Numbers of guesses "inserted".
-        bottom: Numbers of guesses "not inserted".
-        cut: A score between the guesses at both ends.
-        correct: Predicted numbers of correct guesses.
-        remaining: Number of canaries to guess among.
+    ``top`` and ``bottom`` are numbers of guesses at both ends of the ranking, ``cut`` a score
+    between them, and ``correct`` the predicted number of correct guesses.
     """
 
     top: Integers
@@ -268,13 +253,7 @@ def best_plan(
 
     A bound takes dozens of tests, so few plans get one: plans are tried from the highest ceiling
     down until no remaining ceiling exceeds the best bound, and a plan that does not refute the best
-    value so far is skipped.
-
-    Arguments:
-        plans: The candidates.
-        ceilings: One number per plan, quick to compute and at least as large as its bound.
-        refutes: Whether guesses refute a value.
-        bound: The largest value that guesses refute.
+    value so far is skipped. A ceiling is quick to compute and at least as large as the bound.
     """
     best, winner = 0.0, None
     for index in np.argsort(-ceilings, kind="stable"):
@@ -309,16 +288,8 @@ def _hits(
 ) -> tuple[int, tuple[int, int]]:
     """Hits among ``count`` canaries: the ``sure`` ones, and some drawn from the ``equal`` ones.
 
-    Arguments:
-        sure: Canaries that are guessed.
-        equal: Canaries with equal scores, from which the others are drawn.
-        hits: 1 where a guess would be correct.
-        count: Number of guesses.
-        taken: Hits and misses among ``equal`` that were drawn before.
-        random: Source of randomness.
-
-    Returns:
-        The number of hits, and how many hits and misses were drawn from ``equal``.
+    ``hits`` is 1 where a guess would be correct; ``taken`` are the hits and misses among ``equal``
+    that were drawn before. Returns the number of hits, and hits and misses drawn from ``equal``.
     """
     good = int(hits[equal].sum())
     bad = int(equal.sum()) - good

@@ -153,12 +153,8 @@ def at_threshold(
 ) -> Reading:
     """The joint test of both error rates, at the threshold of any rule.
 
-    Arguments:
-        evidence: The scores or counts.
-        family: The family of curves.
-        request: What is asked.
-        caution: Factor by which a pilot lowers the significance when it ranks thresholds. Where
-            many are equally good (Gaussian scores) this keeps a lucky tail from winning.
+    A pilot ranks thresholds at the level divided by ``caution``. Where many are equally good
+    (Gaussian scores) this keeps a lucky tail from winning.
     """
     level, rule = 1 - request.confidence, request.rule
     if isinstance(evidence, ErrorCounts):

@@ -68,11 +68,6 @@ def of_guesses(guesses: Guesses, family: Family, significance: float) -> float:
 
     Of two valid bounds for (epsilon, delta)-DP, the one that is tighter at this number of canaries
     and delta; the choice depends on no random number.
-
-    Arguments:
-        guesses: The guesses of the run.
-        family: The curve of each parameter.
-        significance: Error probability of the bound.
     """
     pairs = family.pairs
     if pairs is None:
@@ -90,15 +85,8 @@ def plan_for(
     """How many of the remaining canaries to guess, learned from pilot canaries of the same run.
 
     Many numbers of guesses at both ends of the ranking are tried on the pilot. The plan with the
-    largest bound that the pilot predicts for the rest is returned. Any plan is valid: see the
-    module.
-
-    Arguments:
-        family: The family of curves; of pairs at an epsilon, the plan is for delta 0.
-        scores: Scores of the pilot canaries, drawn at random from those of the run.
-        coins: Their coins, 0 or 1.
-        remaining: Number of canaries to guess among.
-        significance: Error probability of the bound.
+    largest bound that the pilot predicts for the rest is returned. For pairs at an epsilon, the
+    plan is for delta 0.
 
     Example:
         >>> coins = np.arange(200) % 2
@@ -154,14 +142,7 @@ def guesses_refute(curve: Curve, observed: Guesses, significance: float) -> bool
 def largest_refuted(
     family: Family, observed: Guesses, *, significance: float, tolerance: float
 ) -> float:
-    """The largest parameter of a family of trade-off functions that the guesses refute, or 0.
-
-    Arguments:
-        family: The curve of each parameter.
-        observed: The guesses of the run.
-        significance: Error probability of the bound.
-        tolerance: Relative accuracy of the parameter.
-    """
+    """The largest parameter of a family of trade-off functions that the guesses refute, or 0."""
 
     def excess(parameter: float) -> float:
         return -1.0 if guesses_refute(family.curve(parameter), observed, significance) else 1.0
@@ -181,13 +162,6 @@ def one_run_p_value(observed: Guesses, *, epsilon: float, delta: float) -> float
 
     See also: `one_run_epsilon` and `one_run_delta`, which invert it.
 
-    Steinke et al. 2023, main theorem. Assumes fair independent coins (see the module).
-
-    Arguments:
-        observed: The guesses of the run.
-        epsilon: Privacy loss of the claim, at least 0.
-        delta: Probability of the claim, in [0, 1).
-
     Example:
         >>> round(one_run_p_value(Guesses(90, 100, 100), epsilon=2.0, delta=1e-5), 6)
         0.342797
@@ -200,18 +174,7 @@ def one_run_p_value(observed: Guesses, *, epsilon: float, delta: float) -> float
 def one_run_epsilon(observed: Guesses, *, delta: float, significance: float) -> float:
     r"""Lower bound on epsilon at ``delta`` from the guesses of one run.
 
-    The largest epsilon whose p-value is at most ``significance``, or 0 if there is none. It is
-    correct with probability at least 1 - ``significance`` over coins and mechanism.
-
-    See also: :func:`count_guesses` for the counts, :func:`plan_for` for the plan.
-
-    Steinke et al. 2023. Assumes fair independent coins (see the module), and that the numbers of
-    guesses were not chosen by looking at the coins of these same canaries.
-
-    Arguments:
-        observed: The guesses of the run.
-        delta: Delta at which epsilon is bounded, in [0, 1).
-        significance: Accepted probability that the bound is false, in (0, 1).
+    The largest epsilon whose p-value is at most ``significance``, or 0 if there is none.
 
     Example:
         >>> observed = Guesses(2807, 3376, 20_000)
@@ -240,8 +203,7 @@ def one_run_epsilon(observed: Guesses, *, delta: float, significance: float) -> 
 def one_run_delta(observed: Guesses, *, epsilon: float, significance: float) -> float:
     r"""Lower bound on delta at ``epsilon`` from the guesses of one run.
 
-    The p-value is linear in delta, so the largest refuted delta has a closed form. Same theorem
-    and assumptions as :func:`one_run_epsilon`.
+    The p-value is linear in delta, so the largest refuted delta has a closed form.
 
     Example:
         >>> one_run_delta(Guesses(990, 1000, 1000), epsilon=1.0, significance=0.05) > 1e-3

@@ -58,17 +58,10 @@ def predicted_mu(
 def expected_bound(
     mu: float, *, scores: int, delta: float, confidence: float = 0.95, method: str = "gaussian-dp"
 ) -> Bound:
-    """The lower bound from scores at the quantiles of two normal distributions.
+    """The lower bound from scores at the quantiles of two normal distributions, ``mu`` apart.
 
     For more than a million scores it is extrapolated: what a bound on mu lacks shrinks with the
     square root of their number. Bounds of other methods hardly change any more.
-
-    Arguments:
-        mu: Distance between the two normal distributions, in standard deviations.
-        scores: Number of scores, half of them inserted.
-        delta: Delta at which epsilon is bounded.
-        confidence: Confidence of the bound.
-        method: Method as in `dpaudit.estimate`.
 
     Example:
         >>> bound = expected_bound(3.953, scores=5000, delta=1e-5)

@@ -188,14 +188,7 @@ def threshold_rule(rule: str | ThresholdRule, *, seed: int = 0) -> ThresholdRule
 def foreseen(
     inserted: Array, not_inserted: Array, positives: int, negatives: int
 ) -> list[ErrorCounts] | None:
-    """Equally likely errors on the rest at the same thresholds; `None` if the pilot is not normal.
-
-    Arguments:
-        inserted: Pilot scores with the canary.
-        not_inserted: Pilot scores without it.
-        positives: Number of other scores with the canary.
-        negatives: Number of other scores without it.
-    """
+    """Equally likely errors on the rest at some thresholds; `None` if the pilot is not normal."""
     if min(len(np.unique(inserted)), len(np.unique(not_inserted))) < FEWEST_TO_CHECK:
         return None  # few distinct values, such as randomised responses, are not normal
     unit = unit_of(inserted, not_inserted)

@@ -58,16 +58,7 @@ _SMALLEST_TAIL = 1e-9
 def at_every_threshold(
     counts: ErrorCounts, family: Family, significance: float
 ) -> tuple[float, int | None]:
-    """The largest parameter that the error counts at all thresholds refute; 0 if none.
-
-    Arguments:
-        counts: The error counts at every threshold; empty if all scores are equal.
-        family: The curve of each parameter.
-        significance: Error probability of the bound.
-
-    Returns:
-        The parameter, and the place of the threshold that gives it.
-    """
+    """The largest parameter that the counts at all thresholds refute, or 0, and its threshold's place."""
     if len(counts) == 0:
         return 0.0, None
     parameters = family.through(*simultaneous_rates(counts, significance))

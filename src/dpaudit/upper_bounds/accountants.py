@@ -91,14 +91,8 @@ class Accountant(abc.ABC):
     ) -> Bound:
         """The upper bound ``value`` on epsilon or delta, if the other of the two is ``given``.
 
-        Arguments:
-            steps: The training.
-            quantity: Which of the two is bounded.
-            value: The upper bound; round-off may leave the range of the quantity.
-            given: The other number.
-            assumptions: Assumptions of this accountant beyond the description of the steps.
-            details: Further numbers by name.
-            fields: Further fields of `Bound`, such as ``numerical_error``.
+        Round-off may leave the range of the quantity. ``assumptions`` are those beyond the
+        description of the steps; ``fields`` are further ones of `Bound`.
         """
         if math.isnan(value):
             raise self._failure("computed NaN", steps)

@@ -30,17 +30,8 @@ def noise_multiplier_for(
     r"""The smallest noise multiplier with at most ``epsilon`` at ``delta``.
 
     The number returned satisfies the target, and is the smallest one to a relative
-    :math:`10^{-5}`.
-
-    See also:
-        `dpaudit.upper_bounds.upper_bound`, the inverse.
-
-    Arguments:
-        epsilon: The epsilon to reach, above 0.
-        delta: The delta to reach it at, above 0.
-        steps: Number of steps that may use the record.
-        sampling_rate: Probability of Poisson sampling; `None` where the record is in every step.
-        accountant: The accountant; `None` for the tightest one.
+    :math:`10^{-5}`. Steps, sampling rate and accountant are those of
+    `dpaudit.upper_bounds.upper_bound`, the inverse.
 
     Example:
         >>> round(noise_multiplier_for(epsilon=23.995359, delta=1e-5, steps=250), 4)
