@@ -282,7 +282,7 @@ def test_the_bounds_of_named_canaries_are_those_of_the_runs_in_their_order():
     test = named(Claim.from_mu(1.0), (2.0, 2.0), 400, 3)
     bounds = anytime_bounds(test, delta=1e-5)
     single = AnytimeTest(Claim.from_mu(1.0))
-    for inserted, others in ((stream.inserted, stream.others) for stream in test.streams):
+    for inserted, others in ((own.inserted_scores, own.other_scores) for own in test.streams):
         single.add(inserted[:150], others[:150])
     assert bounds["anytime-gaussian-dp"].mu <= 2.0
     assert bounds["anytime-gaussian-dp"].sample_size == 800

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers import changeable
 
 from dpaudit import Claim, ErrorCounts, Scores, test_claim
 from dpaudit.claims import CONFIRMED, LIVE, STRICT, UNNAMED, judge, unconfirmed
@@ -296,3 +297,7 @@ def test_an_e_value_along_the_way_decides_at_exactly_its_level() -> None:
     for e_value, doubted in ((19.99, True), (20.0, False)):
         combined = _with_e_value(dependent, e_value, 0.05, 0.0005)
         assert (combined.needs_independence, combined.hidden) == (doubted, doubted)
+
+
+def test_values_cannot_be_changed_after_they_were_checked() -> None:
+    assert changeable("dpaudit.claims") == []

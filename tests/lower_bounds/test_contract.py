@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from helpers import changeable
 
 from dpaudit.curves import GAUSSIAN, Family
 from dpaudit.lower_bounds import METHODS, Method, Reading, Request
@@ -45,3 +46,7 @@ def test_the_contract_refuses_a_bound_that_says_nothing_about_its_confidence() -
 
     with pytest.raises(AssertionError):
         check_lower_bound(Method(name="grows", test=test, reads_counts=True), audits=20)
+
+
+def test_values_cannot_be_changed_after_they_were_checked() -> None:
+    assert changeable("dpaudit.lower_bounds") == []

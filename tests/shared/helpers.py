@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -76,3 +79,18 @@ def binomial(trials: int, rate: float) -> NDArray[np.float64]:
     k = np.arange(trials + 1)
     choose = gammaln(trials + 1) - gammaln(k + 1) - gammaln(trials - k + 1)
     return np.exp(choose + xlogy(k, rate) + xlogy(trials - k, 1 - rate))
+
+
+def changeable(package: str) -> list[str]:
+    """The dataclasses of a package whose fields can be set after they were checked."""
+    folder = importlib.import_module(package).__path__
+    modules = [
+        importlib.import_module(f"{package}.{each.name}") for each in pkgutil.iter_modules(folder)
+    ]
+    return [
+        value.__qualname__
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and is_dataclass(value) and value.__module__ == module.__name__
+        if not value.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
+from helpers import changeable
 
 from dpaudit.curves import gaussian_delta, gaussian_epsilon
 from dpaudit.errors import NumericalError
@@ -107,3 +108,7 @@ def test_an_answer_that_is_no_number_is_an_error() -> None:
 
 def test_a_profile_below_the_smallest_number_is_not_minus_zero() -> None:
     assert math.copysign(1.0, float(gaussian_delta(1.0, 1e-9))) == 1.0
+
+
+def test_values_cannot_be_changed_after_they_were_checked() -> None:
+    assert changeable("dpaudit.upper_bounds") == []

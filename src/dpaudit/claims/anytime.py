@@ -295,8 +295,8 @@ class Stream:
     ``pairs`` is the number of pairs of runs that are worth about as much.
     """
 
-    inserted: Array
-    others: Array
+    inserted_scores: Array
+    other_scores: Array
     pairs: int
 
 
@@ -380,8 +380,8 @@ class AnytimeTest:
         columns = zip(self._scores.T, self._inserted.T, strict=True)
         return [
             Stream(
-                inserted=scores[coins],
-                others=scores[~coins],
+                inserted_scores=scores[coins],
+                other_scores=scores[~coins],
                 # The mean of the factors of a run is worth about as much as one of them.
                 pairs=self.steps // 2 if self.together else min(coins.sum(), (~coins).sum()),
             )

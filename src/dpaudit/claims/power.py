@@ -125,9 +125,9 @@ def detection_power(
         if isinstance(evidence, ErrorCounts):
             sizes, pilot_share = (evidence.positives, evidence.negatives), 0.0
         else:
-            inserted, others = groups = _groups(evidence)
+            inserted, others = evidence.inserted_scores, evidence.other_scores
             sizes = len(inserted), len(others)
-            lost = tuple(1 - len(_ran(group)) / max(1, len(group)) for group in groups)
+            lost = tuple(1 - len(_ran(group)) / max(1, len(group)) for group in (inserted, others))
         staged = _stages(claim, sizes, policy, tests, pilot_share)
 
         def power(factor: float) -> float:
@@ -198,13 +198,7 @@ def separation_of(evidence: Scores | ErrorCounts | Stream) -> float:
         false_positives = (evidence.false_positives + 0.5) / (evidence.negatives + 1)
         false_negatives = (evidence.false_negatives + 0.5) / (evidence.positives + 1)
         return max(0.0, float(mu_of_errors(false_positives, false_negatives).max()))
-    return separation(*(_ran(group) for group in _groups(evidence)))
-
-
-def _groups(evidence: Scores | Stream) -> tuple[Array, Array]:
-    if isinstance(evidence, Stream):
-        return evidence.inserted, evidence.others
-    return evidence.inserted_scores, evidence.other_scores
+    return separation(_ran(evidence.inserted_scores), _ran(evidence.other_scores))
 
 
 def _ran(scores: Array) -> Array:

@@ -19,7 +19,7 @@ from dpaudit._arrays import Array, Integers
 from dpaudit.errors import InvalidInput, InvalidScores
 from dpaudit.lower_bounds.counts import midpoints
 from dpaudit.lower_bounds.selection import Pilot
-from dpaudit.scores.table import Scores
+from dpaudit.scores.table import Scores, labels, numbers
 
 
 @final
@@ -299,15 +299,7 @@ def _hits(
 
 
 def _check_scores(scores: ArrayLike, inserted: ArrayLike) -> tuple[Array, Integers]:
-    values = np.asarray(scores, dtype=float)
-    coins = np.asarray(inserted)
-    if values.ndim != 1 or values.shape != coins.shape:
-        raise InvalidScores(
-            "scores and inserted must be one-dimensional and of one length, "
-            f"got shapes {values.shape} and {coins.shape}"
-        )
-    if np.isnan(values).any():
-        raise InvalidScores(f"scores must not be NaN, {int(np.isnan(values).sum())} of them are")
-    if not ((coins == 0) | (coins == 1)).all():
-        raise InvalidScores("inserted must hold only 0 and 1")
+    values, coins = numbers(scores), labels(inserted)
+    if len(values) != len(coins):
+        raise InvalidScores(f"{len(values)} scores need as many coins, got {len(coins)}")
     return values, coins.astype(np.int64)

@@ -58,7 +58,7 @@ _SMALLEST_TAIL = 1e-9
 def at_every_threshold(
     counts: ErrorCounts, family: Family, significance: float
 ) -> tuple[float, int | None]:
-    """The largest parameter that the counts at all thresholds refute, or 0, and its threshold's place."""
+    """The largest parameter that the counts at all thresholds refute, or 0, and where."""
     if len(counts) == 0:
         return 0.0, None
     parameters = family.through(*simultaneous_rates(counts, significance))
