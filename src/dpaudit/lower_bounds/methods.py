@@ -44,7 +44,7 @@ from dpaudit.privacy import Bound, Guarantee, Question
 from dpaudit.scores.table import Scores
 
 if TYPE_CHECKING:
-    from dpaudit.lower_bounds.guesses import Guesses, Planner
+    from dpaudit.lower_bounds.guesses import Planner
 
 NO_LEAK = "nothing can be claimed: the errors are compatible with no leak at all"
 
@@ -262,43 +262,34 @@ def band(scores: Scores, family: Family, request: Request) -> Reading:
     )
 
 
-def guesses_of_one_run(scores: Scores, family: Family, request: Request) -> Reading:
-    """The guesses of one run, whose canaries may depend on each other."""
-    from dpaudit.lower_bounds.one_run import of_guesses, plan_for
-
-    plan = partial(plan_for, family, significance=1 - request.confidence)
-    return _guessed(scores, plan, of_guesses, family, request)
-
-
-def independent_guesses(scores: Scores, family: Family, request: Request) -> Reading:
-    """The guesses of one run, whose canaries are independent of each other."""
-    from dpaudit.lower_bounds.one_run_independent import of_independent_guesses, plan_every_guess
-
-    return _guessed(scores, plan_every_guess, of_independent_guesses, family, request)
-
-
-def _guessed(
-    scores: Scores,
-    planner: Planner,
-    largest: Callable[[Guesses, Family, float], float],
-    family: Family,
-    request: Request,
+def guesses(
+    scores: Scores, family: Family, request: Request, *, independent: bool = False
 ) -> Reading:
-    """The largest parameter that the guesses refute which a pilot plans."""
+    """The guesses of one run, which a pilot plans; its canaries may depend on each other or not."""
     from dpaudit.lower_bounds.guesses import guessed
 
+    significance = 1 - request.confidence
+    planner: Planner
+    if independent:
+        from dpaudit.lower_bounds.one_run_independent import of_independent_guesses as largest
+        from dpaudit.lower_bounds.one_run_independent import plan_every_guess as planner
+    else:
+        from dpaudit.lower_bounds.one_run import of_guesses as largest
+        from dpaudit.lower_bounds.one_run import plan_for
+
+        planner = partial(plan_for, family, significance=significance)
     pilot, notes = request.rule, wrong_way(scores)
     if not isinstance(pilot, Pilot):
         note = f"the rule {pilot.name!r} does not apply to guesses: a pilot plans them"
         pilot, notes = Pilot(seed=request.seed), (note, *notes)
-    guesses = guessed(scores, planner, pilot)
-    abstentions = guesses.canaries - guesses.guesses
-    counted = f"{guesses.correct} of {guesses.guesses} guesses right, {abstentions} abstentions"
+    turned_out = guessed(scores, planner, pilot)
+    right, number = turned_out.correct, turned_out.guesses
+    abstentions = turned_out.canaries - number
     return Reading(
-        parameter=largest(guesses, family, 1 - request.confidence),
-        sample_size=guesses.canaries,
-        notes=(counted, *notes),
-        details={"correct": guesses.correct, "guesses": guesses.guesses},
+        parameter=largest(turned_out, family, significance),
+        sample_size=turned_out.canaries,
+        notes=(f"{right} of {number} guesses right, {abstentions} abstentions", *notes),
+        details={"correct": right, "guesses": number},
     )
 
 
@@ -335,10 +326,10 @@ GAUSSIAN_FIT = Method(
     name="gaussian-fit", test=means, family=GAUSSIAN,
     assumptions=(GAUSSIAN_TRADE_OFF, _NORMAL_SCORES))
 ONE_RUN = Method(
-    name="one-run", test=guesses_of_one_run, assumptions=(FAIR_COINS,), paper="Steinke et al. 2023")
+    name="one-run", test=guesses, assumptions=(FAIR_COINS,), paper="Steinke et al. 2023")
 ONE_RUN_FDP = Method(
-    name="one-run-fdp", test=guesses_of_one_run, family=GAUSSIAN,
+    name="one-run-fdp", test=guesses, family=GAUSSIAN,
     assumptions=(FAIR_COINS, GAUSSIAN_TRADE_OFF), paper="Mahloujifar et al. 2025")
 ONE_RUN_INDEPENDENT = Method(
-    name="one-run-independent", test=independent_guesses, family=GAUSSIAN,
+    name="one-run-independent", test=partial(guesses, independent=True), family=GAUSSIAN,
     assumptions=(FAIR_COINS, INDEPENDENT_CANARIES, GAUSSIAN_TRADE_OFF), paper="Xiang et al. 2025")

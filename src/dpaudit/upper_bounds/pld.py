@@ -186,7 +186,7 @@ def _merged(parts: Iterable[NoisySteps]) -> tuple[NoisySteps, ...]:
     return tuple(merged)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Curve:
     """The privacy profile of one discretised, composed mechanism."""
 
@@ -206,15 +206,9 @@ class Curve:
         # The transform is raised to the power T, and its relative error with it. Measured against
         # the closed form, the error in delta is below a quarter of this up to a million steps.
         roundoff = steps * _EPS if steps > 1 else 0.0
-        return cls(
-            distribution=distribution,
-            steps=steps,
-            interval=interval,
-            # Masses are differences of delta divided by the interval.
-            relative_roundoff=_EPS / interval,
-            roundoff=roundoff,
-            floor=float(distribution.get_delta_for_epsilon(math.inf)) + roundoff,
-        )
+        floor = float(distribution.get_delta_for_epsilon(math.inf)) + roundoff
+        # Masses are differences of delta divided by the interval.
+        return cls(distribution, steps, interval, _EPS / interval, roundoff, floor)
 
     def drift(self, delta: float) -> tuple[float, float]:
         """Eta and c of the module's docstring, fit for this delta: c holds but for eta."""

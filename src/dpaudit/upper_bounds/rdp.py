@@ -115,10 +115,7 @@ def _rounded_up(steps: NoisySteps, orders: tuple[float, ...]) -> Array:
 
 @contextmanager
 def _silent_about_series() -> Iterator[None]:
-    """Keep dp-accounting from logging each fractional order whose series does not converge.
-
-    Such an order gets an infinite divergence, which leaves it out of the minimum.
-    """
+    """Keep dp-accounting from logging each fractional order whose series does not converge."""
     logger = logging.getLogger("absl")
 
     def unrelated(record: logging.LogRecord) -> bool:
