@@ -20,6 +20,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,36 +32,37 @@ from dpaudit._arrays import Array, broadcast_counts
 Limit = Callable[..., Array]
 
 
-def katz_log_ratio(
-    hits: ArrayLike, trials: ArrayLike, others: ArrayLike, other_trials: ArrayLike, *, tail: float
-) -> Array:
+def _limit(formula: Callable[[Array, Array, Array, Array, float], Array]) -> Limit:
+    """A limit from hits, trials, other hits, other trials, and its one-sided error probability."""
+
+    @wraps(formula)
+    def limit(*counts: ArrayLike, tail: float) -> Array:
+        z = float(ndtri(_validate.between("tail", tail, 0, 0.5)))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return formula(*np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in counts)), z)
+
+    return limit
+
+
+@_limit
+def katz_log_ratio(x: Array, n: Array, y: Array, m: Array, z: float) -> Array:
     r"""Lower limit of a ratio of rates: the logarithm is taken as normal (Katz et al. 1978).
 
     :math:`\frac{p_1}{p_2} \exp(z\sqrt{q_1/x_1 + q_2/x_2})` with :math:`z = \Phi^{-1}(tail) < 0`;
     0 where there is no hit; half a count stands for no other hit.
 
-    Arguments:
-        hits: Counts in the numerator.
-        trials: Numbers of trials of the numerator.
-        others: Counts in the denominator.
-        other_trials: Numbers of trials of the denominator.
-        tail: One-sided error probability, in (0, 1/2).
-
     Example:
         >>> round(float(katz_log_ratio(473, 984, 755, 1705, tail=0.05)), 8)
         1.01166194
     """
-    x, n, y, m = _below_certainty(*_floats(hits, trials, others, other_trials))
-    z = _normal_quantile(tail)
+    x, n, y, m = _below_certainty(x, n, y, m)
     y = np.where(y == 0, 0.5, y)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        spread = np.sqrt((1 - x / n) / x + (1 - y / m) / y)
-        return np.where(x == 0, 0.0, x / n / (y / m) * np.exp(z * spread))
+    spread = np.sqrt((1 - x / n) / x + (1 - y / m) / y)
+    return np.where(x == 0, 0.0, x / n / (y / m) * np.exp(z * spread))
 
 
-def adjusted_log_ratio(
-    hits: ArrayLike, trials: ArrayLike, others: ArrayLike, other_trials: ArrayLike, *, tail: float
-) -> Array:
+@_limit
+def adjusted_log_ratio(x: Array, n: Array, y: Array, m: Array, z: float) -> Array:
     r"""Lower limit of a ratio of rates: the logarithm after adding 1/2 (Walters 1985).
 
     As :func:`katz_log_ratio` with half a count and half a trial more on both sides.
@@ -69,16 +71,14 @@ def adjusted_log_ratio(
         >>> round(float(adjusted_log_ratio(473, 984, 755, 1705, tail=0.05)), 8)
         1.01189079
     """
-    x, n, y, m = _below_certainty(*_floats(hits, trials, others, other_trials))
-    z = _normal_quantile(tail)
+    x, n, y, m = _below_certainty(x, n, y, m)
     spread = np.sqrt(1 / (x + 0.5) - 1 / (n + 0.5) + 1 / (y + 0.5) - 1 / (m + 0.5))
     ratio = (x + 0.5) / (n + 0.5) * (m + 0.5) / (y + 0.5)
     return np.where((x == 0) & (y == 0), 0.0, ratio * np.exp(z * spread))
 
 
-def bailey_ratio(
-    hits: ArrayLike, trials: ArrayLike, others: ArrayLike, other_trials: ArrayLike, *, tail: float
-) -> Array:
+@_limit
+def bailey_ratio(x: Array, n: Array, y: Array, m: Array, z: float) -> Array:
     r"""Lower limit of a ratio of rates: cube roots are taken as normal (Bailey 1987).
 
     With :math:`A = z^2 q_1/(9 x_1)` and :math:`B = z^2 q_2/(9 x_2)` it is
@@ -90,20 +90,16 @@ def bailey_ratio(
         >>> round(float(bailey_ratio(473, 984, 755, 1705, tail=0.05)), 8)
         1.01148934
     """
-    x, n, y, m = _floats(hits, trials, others, other_trials)
-    z = _normal_quantile(tail)
     x, y = np.where(x == n, n - 0.5, x), np.where(y == m, m - 0.5, y)
     y = np.where(y == 0, 0.5, y)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        a, b = z * z * (1 - x / n) / (9 * x), z * z * (1 - y / m) / (9 * y)
-        root = (1 - a) / (1 + np.sqrt(np.maximum(a + b - a * b, 0.0)))
-        # A of 1 or more: so few hits that no positive ratio is excluded.
-        return np.where((x <= 0) | (a >= 1), 0.0, x / n / (y / m) * root**3)
+    a, b = z * z * (1 - x / n) / (9 * x), z * z * (1 - y / m) / (9 * y)
+    root = (1 - a) / (1 + np.sqrt(np.maximum(a + b - a * b, 0.0)))
+    # A of 1 or more: so few hits that no positive ratio is excluded.
+    return np.where((x <= 0) | (a >= 1), 0.0, x / n / (y / m) * root**3)
 
 
-def inverse_sinh_ratio(
-    hits: ArrayLike, trials: ArrayLike, others: ArrayLike, other_trials: ArrayLike, *, tail: float
-) -> Array:
+@_limit
+def inverse_sinh_ratio(x: Array, n: Array, y: Array, m: Array, z: float) -> Array:
     r"""Lower limit of a ratio of rates by the inverse hyperbolic sine (Newcombe 2001).
 
     :math:`\frac{p_1}{p_2} \exp\left(2 \sinh^{-1}\left(\frac z2\sqrt{1/x_1 - 1/n_1 + 1/x_2 -
@@ -113,12 +109,10 @@ def inverse_sinh_ratio(
         >>> round(float(inverse_sinh_ratio(473, 984, 755, 1705, tail=0.05)), 8)
         1.01167669
     """
-    x, n, y, m = _below_certainty(*_floats(hits, trials, others, other_trials))
-    z = _normal_quantile(tail)
+    x, n, y, m = _below_certainty(x, n, y, m)
     y = np.where(y == 0, np.minimum(z * z, m), y)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        inside = z / 2 * np.sqrt(1 / x - 1 / n + 1 / y - 1 / m)
-        return np.where(x == 0, 0.0, x / n / (y / m) * np.exp(2 * np.arcsinh(inside)))
+    inside = z / 2 * np.sqrt(1 / x - 1 / n + 1 / y - 1 / m)
+    return np.where(x == 0, 0.0, x / n / (y / m) * np.exp(2 * np.arcsinh(inside)))
 
 
 def ratio_epsilon(limit: Limit, *counts: ArrayLike, delta: float, significance: float) -> Array:
@@ -166,16 +160,7 @@ def _log_ratio(
         return np.asarray(np.log(limit) + np.log(np.maximum(left, 0.0)))
 
 
-def _floats(*counts: ArrayLike) -> tuple[Array, Array, Array, Array]:
-    x, n, y, m = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in counts))
-    return x, n, y, m
-
-
 def _below_certainty(x: Array, n: Array, y: Array, m: Array) -> tuple[Array, Array, Array, Array]:
     """Half a count less on both sides where both rates are 1, or there would be no spread."""
     certain = (x == n) & (y == m)
     return np.where(certain, n - 0.5, x), n, np.where(certain, m - 0.5, y), m
-
-
-def _normal_quantile(tail: float) -> float:
-    return float(ndtri(_validate.between("tail", tail, 0, 0.5)))
