@@ -176,9 +176,7 @@ class Claim:
         """
         from dpaudit.upper_bounds import privacy_profile
 
-        noise = _validate.positive(
-            "noise_multiplier", noise_multiplier, remedy="without noise there is no claim to test"
-        )
+        noise = _noise(noise_multiplier)
         steps = _validate.integer("steps", steps, at_least=1)
         words = f"DP-SGD with noise multiplier {noise:g}, {steps} step{'s' if steps > 1 else ''}"
         given = {"noise_multiplier": noise, "steps": steps}
@@ -215,9 +213,7 @@ class Claim:
             >>> Claim.from_shuffled(noise_multiplier=2.0, epochs=4).mu
             1.0
         """
-        noise = _validate.positive(
-            "noise_multiplier", noise_multiplier, remedy="without noise there is no claim to test"
-        )
+        noise = _noise(noise_multiplier)
         epochs = _validate.integer("epochs", epochs, at_least=1)
         return cls(
             description=f"DP-SGD with noise multiplier {noise:g}, "
@@ -255,9 +251,7 @@ class Claim:
             >>> round(claim.mu, 4)
             1.3181
         """
-        noise = _validate.positive(
-            "noise_multiplier", noise_multiplier, remedy="without noise there is no claim to test"
-        )
+        noise = _noise(noise_multiplier)
         steps = _validate.integer("steps", steps, at_least=1)
         correlation = CorrelatedNoise(coefficients=tuple(coefficients))
         present = range(steps) if used is None else used
@@ -337,6 +331,11 @@ class Claim:
 
     def __repr__(self) -> str:
         return f"Claim({self.description})"
+
+
+def _noise(multiplier: float) -> float:
+    remedy = "without noise there is no claim to test"
+    return _validate.positive("noise_multiplier", multiplier, remedy=remedy)
 
 
 def _gaussian_up_to(alpha: ArrayLike, mu: float, epsilon: float) -> Array:

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,22 +46,11 @@ def claim_p_value(counts: ErrorCounts, claim: Claim) -> Array:
     return np.array([curve_p_value(counts[place], claim.curve) for place in range(len(counts))])
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class SampleTest:
-    """The p-value of a claim, and the numbers of scores on which it was read.
-
-    Arguments:
-        p_value: If the claim were true, errors this few would occur with at most this probability.
-        positives: Number of scores with the canary, without the pilot's.
-        negatives: Number of scores without it.
-        assumptions: What must be true for the test to be valid.
-        notes: Diagnostics.
-    """
+class SampleTest(NamedTuple):
+    """The p-value of a claim, the errors on which it was read, what it assumes, and notes."""
 
     p_value: float
-    positives: int
-    negatives: int
+    counts: ErrorCounts
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -73,13 +61,7 @@ def sample_test(evidence: Evidence, claim: Claim, rule: Pilot | Fixed) -> Sample
         counts, assumptions, notes = evidence, Fixed.assumptions, tuple[str, ...]()
     else:
         counts, assumptions, notes = errors_at_threshold(evidence, claim, rule)
-    return SampleTest(
-        p_value=curve_p_value(counts, claim.curve),
-        positives=counts.positives,
-        negatives=counts.negatives,
-        assumptions=assumptions,
-        notes=notes,
-    )
+    return SampleTest(curve_p_value(counts, claim.curve), counts, assumptions, notes)
 
 
 def errors_at_threshold(

@@ -288,16 +288,17 @@ class Case:
                 second = self._tested(own, claim, sample_test(own, claim, self.rule), level, level)
                 tests[name] = replace(second, p_value=p_first, fresh_p_value=second.p_value)
             p_value = len(suspects) * min(tests[name].fresh_p_value or 0.0 for name in suspects)
-        fewest = min(samples.values(), key=lambda sample: min(sample.positives, sample.negatives))
+        fewest = min(
+            samples.values(), key=lambda each: min(each.counts.positives, each.counts.negatives)
+        )
+        sizes = fewest.counts.positives, fewest.counts.negatives
         return ClaimTest(
             claim=claim,
             p_value=min(1.0, p_value),
             e_value=self.along_the_way,
             stage=stage,
             tensors=tests,
-            attainable=can_refute(
-                claim, fewest.positives, fewest.negatives, policy=self.policy, tests=number
-            ),
+            attainable=can_refute(claim, *sizes, policy=self.policy, tests=number),
             assumptions=(*claim.assumptions, *fewest.assumptions),
             notes=tuple(dict.fromkeys(note for each in samples.values() for note in each.notes)),
             case=self,
@@ -313,7 +314,7 @@ class Case:
         return TensorTest(
             p_value=sample.p_value,
             dependent_p_value=dependent,
-            sample_size=sample.positives + sample.negatives,
+            sample_size=sample.counts.sample_size,
             suspected=suspected,
             refuted=max(sample.p_value, dependent or 0.0) <= prove,
             needs_independence=dependent is not None and dependent > passed,
