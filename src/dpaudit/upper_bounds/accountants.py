@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, final
 
-from dpaudit import _validate
 from dpaudit._registry import Registry
 from dpaudit.errors import DpauditError, InvalidInput, NumericalError
 from dpaudit.privacy import Bound, Bounds, Question, Unavailable
@@ -40,24 +39,12 @@ class Accountant(abc.ABC):
     @final
     def epsilon(self, steps: NoisySteps, *, delta: float) -> Bound:
         """The smallest epsilon this accountant can guarantee at ``delta``."""
-        delta = _validate.delta(delta)
-        steps = self._accepted(steps)
-        if steps.noise_multiplier > 0 and delta > 0:
-            return self._computed(self._epsilon, steps, delta)
-        reason = "Gaussian noise has no finite epsilon at delta 0"
-        if steps.noise_multiplier == 0:
-            reason = "without noise there is no guarantee"
-        return self._bound(steps, "epsilon", math.inf, delta, notes=(reason,))
+        return self.bound(steps, delta=delta)
 
     @final
     def delta(self, steps: NoisySteps, *, epsilon: float) -> Bound:
         """The smallest delta this accountant can guarantee at ``epsilon``."""
-        epsilon = _validate.non_negative("epsilon", epsilon)
-        steps = self._accepted(steps)
-        if steps.noise_multiplier > 0:
-            return self._computed(self._delta, steps, epsilon)
-        reason = "without noise there is no guarantee"
-        return self._bound(steps, "delta", 1.0, epsilon, notes=(reason,))
+        return self.bound(steps, epsilon=epsilon)
 
     @final
     def bound(
@@ -65,9 +52,21 @@ class Accountant(abc.ABC):
     ) -> Bound:
         """Epsilon at a delta, or delta at an epsilon."""
         Question(delta=delta, epsilon=epsilon)  # raises unless exactly one is given
-        if delta is not None:
-            return self.epsilon(steps, delta=delta)
-        return self.delta(steps, epsilon=epsilon)  # type: ignore[arg-type]
+        steps, reason = self._accepted(steps), ""
+        if steps.noise_multiplier == 0:
+            reason = "without noise there is no guarantee"
+        elif delta == 0:
+            reason = "Gaussian noise has no finite epsilon at delta 0"
+        quantity: Literal["epsilon", "delta"] = "delta" if delta is None else "epsilon"
+        given = float(epsilon if delta is None else delta)  # type: ignore[arg-type]
+        if reason:
+            return self._bound(steps, quantity, math.inf, given, notes=(reason,))
+        try:
+            return (self._delta if delta is None else self._epsilon)(steps, given)
+        except DpauditError:
+            raise
+        except (ArithmeticError, ValueError) as error:
+            raise self._failure(f"failed ({error})", steps) from None
 
     @abc.abstractmethod
     def _epsilon(self, steps: NoisySteps, delta: float) -> Bound:
@@ -122,17 +121,6 @@ class Accountant(abc.ABC):
             )
         self.check(steps)
         return steps
-
-    def _computed(
-        self, formula: Callable[[NoisySteps, float], Bound], steps: NoisySteps, given: float
-    ) -> Bound:
-        """The result of one of the formulas; a failure of arithmetic is an error with a remedy."""
-        try:
-            return formula(steps, given)
-        except DpauditError:
-            raise
-        except (ArithmeticError, ValueError) as error:
-            raise self._failure(f"failed ({error})", steps) from None
 
     def _failure(self, reason: str, steps: NoisySteps) -> NumericalError:
         return NumericalError(
