@@ -4,8 +4,9 @@
 
 A mutant flips a comparison, exchanges operators, changes a number or negates a condition. The
 tests of its package, and the examples in its own docstrings, run on a copy of ``src`` until the
-first failure. Each mutant's fate is a line of ``--log``, so that an interrupted run resumes. A
-survivor is a missing test or an equivalent mutant.
+first failure; they must pass without a mutation, or every mutant would count as killed. Each
+mutant's fate is a line of ``--log``, so that an interrupted run resumes. A survivor is a missing
+test or an equivalent mutant.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ROOT / "src" / "dpaudit"
+UNCHANGED = "no mutation"
 SWAPPED = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -91,10 +93,8 @@ def tests_of(inside: Path) -> list[str]:
     return sorted(map(str, files), key=lambda file: inside.stem not in Path(file).read_text())
 
 
-def fate(path: Path, place: int, limit: float) -> dict[str, object]:
-    """The mutant, and ``killed``, ``survived`` or ``timeout`` (which counts as killed)."""
-    source, line = mutated(ast.parse(path.read_text(encoding="utf8")), place)
-    inside = path.relative_to(PACKAGES)
+def outcome(inside: Path, source: str, limit: float) -> str:
+    """What the tests of a module's package say if the module has this source."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "src"
         shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -103,15 +103,26 @@ def fate(path: Path, place: int, limit: float) -> dict[str, object]:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
         paths = os.pathsep.join([str(copy), os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
-        entry = {"file": str(path.relative_to(ROOT)), "place": place, "line": line}
         try:
             pytest = subprocess.run(
                 [*command, *tests], cwd=ROOT, env=environment, capture_output=True,
                 timeout=limit, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            return {**entry, "fate": "timeout"}
-    return {**entry, "fate": {0: "survived", 5: "no tests"}.get(pytest.returncode, "killed")}
+            return "timeout"
+    return {0: "survived", 5: "no tests"}.get(pytest.returncode, "killed")
+
+
+def fate(path: Path, place: int | None, limit: float) -> dict[str, object]:
+    """The mutant, and ``killed``, ``survived`` or ``timeout`` (which counts as killed).
+
+    Without a place the module is unchanged, and its tests must pass: "survived".
+    """
+    source, line = path.read_text(encoding="utf8"), 0
+    if place is not None:
+        source, line = mutated(ast.parse(source), place)
+    said = outcome(path.relative_to(PACKAGES), source, limit)
+    return {"file": str(path.relative_to(ROOT)), "place": place, "line": line, "fate": said}
 
 
 def main() -> None:
@@ -134,18 +145,24 @@ def main() -> None:
     random.Random(given.seed).shuffle(every)
     earlier = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     tried = {(entry["file"], entry["place"]) for entry in earlier}
+    unchanged = [(PACKAGES / name / "__init__.py", None, UNCHANGED) for name in given.packages]
     with ThreadPoolExecutor(given.processes) as pool:
-        planted = {
-            pool.submit(fate, path, place, given.limit): what
-            for path, place, what in every[: given.count]
-            if (str(path.relative_to(ROOT)), place) not in tried
-        }
-        for done in as_completed(planted):
-            entry = {**done.result(), "mutation": planted[done]}
-            earlier.append(entry)
-            with log.open("a", encoding="utf8") as lines:
-                lines.write(json.dumps(entry) + "\n")
-            print("{fate:9} {file}:{line} {mutation}".format(**entry), flush=True)
+        for plants in (unchanged, every[: given.count]):
+            planted = {
+                pool.submit(fate, path, place, given.limit): what
+                for path, place, what in plants
+                if (str(path.relative_to(ROOT)), place) not in tried
+            }
+            for done in as_completed(planted):
+                entry = {**done.result(), "mutation": planted[done]}
+                if entry["mutation"] == UNCHANGED and entry["fate"] != "survived":
+                    pool.shutdown(cancel_futures=True)
+                    raise SystemExit(f"the tests of {entry['file']} fail without a mutation")
+                earlier.append(entry)
+                with log.open("a", encoding="utf8") as lines:
+                    lines.write(json.dumps(entry) + "\n")
+                print("{fate:9} {file}:{line} {mutation}".format(**entry), flush=True)
+    earlier = [entry for entry in earlier if entry["mutation"] != UNCHANGED]
     survivors = [entry for entry in earlier if entry["fate"] == "survived"]
     print(f"{len(earlier)} mutants, {len(survivors)} survived")
     for entry in survivors:
