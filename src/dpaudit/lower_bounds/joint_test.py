@@ -166,30 +166,28 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
         family: The curve of each parameter.
         significance: Error probability of the bound.
     """
-    gamma = significance * _SHARE
+    curve, gamma = family.curve, significance * _SHARE
     level = -float(ndtri(min(significance, 0.49)))
-    distance, ordering = _distance(counts, family.curve(0.0)), 0.0
+    distance, ordering = _distance(counts, curve(0.0)), 0.0
     if distance > level:
         ordering = sign_change(
-            lambda parameter: level - _distance(counts, family.curve(parameter)),
+            lambda parameter: level - _distance(counts, curve(parameter)),
             0.0,
             min(1.0, family.highest),
             tolerance=1e-7,
         )[1]
         distance = level
     # A smaller parameter is farther away; it costs tightness only.
-    while ordering > 0 and not _is_as_far(counts, family.curve(ordering), distance - _SLACK):
+    while ordering > 0 and not _is_as_far(counts, curve(ordering), distance - _SLACK):
         ordering = ordering * 0.999 if ordering > 1e-6 else 0.0
     if ordering == 0.0:
-        distance = min(distance, _proven_distance(counts, family.curve(0.0)))
+        distance = min(distance, _proven_distance(counts, curve(0.0)))
     if distance <= _SLACK:
         return 0.0
-    region = _region(counts, family.curve(ordering), distance - _SLACK)
+    region = _region(counts, curve(ordering), distance - _SLACK)
     limits = _limits(counts, gamma)
 
-    @lru_cache
-    def searched(parameter: float) -> tuple[float, Array]:
-        return _searched(counts, region, family.curve(parameter), limits)
+    searched = lru_cache(lambda parameter: _searched(counts, region, curve(parameter), limits))
 
     def excess(parameter: float) -> float:
         p_value = searched(parameter)[0] * _ROUND_UP + gamma
@@ -203,7 +201,7 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
     high = min(1.03 * ordering + 1e-3, family.highest)
     bound, step = sign_change(excess, low, high, tolerance=1e-6)[0], 1e-6
     left = significance - gamma
-    while bound > 0 and not _proven(counts, region, family.curve(bound), searched(bound), left):
+    while bound > 0 and not _proven(counts, region, curve(bound), searched(bound), left):
         bound, step = max(bound * (1 - step), 0.0), 2 * step
         bound = bound if step < 1 else 0.0
     return bound
