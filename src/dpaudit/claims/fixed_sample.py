@@ -91,8 +91,8 @@ def _expected_distances(pilot: ErrorCounts, claim: Claim, growth: float) -> Arra
     spread = np.linspace(0, len(pilot) - 1, 200).astype(np.int64)
     chosen = np.unique(np.append(spread, fewest))
     alpha, beta = pilot[chosen].upper_rates(_CAUTIOUS)
-    sizes = [max(1, round(growth * size)) for size in (pilot.negatives, pilot.positives)]
-    expected = distances_of(sizes[0] * alpha, sizes[1] * beta, *sizes, claim.curve)
+    n, m = (max(1, round(growth * size)) for size in (pilot.negatives, pilot.positives))
+    expected = distances_of(n * alpha, m * beta, n, m, claim.curve)
     merit = np.full(len(pilot), -np.inf)
     # If nothing is expected to refute the claim, the best separation may still do it.
     merit[chosen] = expected if expected.max() > 0 else mu_of_errors(alpha, beta)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -127,7 +127,7 @@ def detection_power(
         else:
             inserted, others = evidence.inserted_scores, evidence.other_scores
             sizes = len(inserted), len(others)
-            lost = tuple(1 - len(_ran(group)) / max(1, len(group)) for group in (inserted, others))
+            lost = _share_lost(inserted), _share_lost(others)
         staged = _stages(claim, sizes, policy, tests, pilot_share)
 
         def power(factor: float) -> float:
@@ -207,6 +207,10 @@ def _ran(scores: Array) -> Array:
     return scores if lost.all() else scores[~lost]
 
 
+def _share_lost(scores: Array) -> float:
+    return 1 - len(_ran(scores)) / max(1, len(scores))
+
+
 @lru_cache(maxsize=256)
 def allowed_separation(claim: Claim) -> float:
     r"""How far apart normal scores may be at the threshold at which both error rates are equal.
@@ -247,7 +251,11 @@ def _factor(power: Callable[[float], float], wanted: float) -> float | None:
 def _test_of(claim: Claim, inserted: int, others: int, significance: float) -> _Test:
     """The test, with the claim's curve from a table: fast enough for a million evaluations."""
     rates = np.concatenate([[0.0], ndtr(np.linspace(-9.0, 9.0, 1001)), [1.0]])
-    tradeoff = partial(np.interp, xp=rates, fp=claim.tradeoff(rates))
+    values = claim.tradeoff(rates)
+
+    def tradeoff(alpha: Array) -> Array:
+        return np.interp(alpha, rates, values)
+
     curve = Curve(tradeoff=tradeoff, inverse=tradeoff)
     return _Test(curve=curve, inserted=inserted, others=others, significance=significance)
 

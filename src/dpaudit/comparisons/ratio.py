@@ -39,7 +39,8 @@ def _limit(formula: Callable[[Array, Array, Array, Array, float], Array]) -> Lim
     def limit(*counts: ArrayLike, tail: float) -> Array:
         z = float(ndtri(_validate.between("tail", tail, 0, 0.5)))
         with np.errstate(divide="ignore", invalid="ignore"):
-            return formula(*np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in counts)), z)
+            x, n, y, m = np.broadcast_arrays(*(np.asarray(v, dtype=float) for v in counts))
+            return formula(x, n, y, m, z)
 
     return limit
 

@@ -186,7 +186,6 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
         return 0.0
     region = _region(counts, curve(ordering), distance - _SLACK)
     limits = _limits(counts, gamma)
-
     searched = lru_cache(lambda parameter: _searched(counts, region, curve(parameter), limits))
 
     def excess(parameter: float) -> float:
