@@ -245,7 +245,7 @@ class TestCountingGuesses:
             count_guesses([1.0, 2.0], [0, 1], GuessPlan(top=2, bottom=1))
         with pytest.raises(InvalidScores, match="NaN"):
             count_guesses([math.nan, 2.0], [0, 1], one_each)
-        with pytest.raises(InvalidScores, match="0 and 1"):
+        with pytest.raises(InvalidScores, match="0 or 1 in every row"):
             count_guesses([1.0, 2.0], [0, 2], one_each)
         with pytest.raises(InvalidScores, match="correct <= guesses <= canaries"):
             one_run_epsilon(Guesses(11, 10, 20), delta=0.0, significance=0.05)
