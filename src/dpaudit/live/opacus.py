@@ -372,7 +372,7 @@ class OpacusSums:
         taking_part = self._evidence.take_part(rate, self._together)
         rows = self._coordinates.moved(self._evidence.added(taking_part)).unbind()
         self._drawn = deque(
-            row if some else None for row, some in zip(rows, taking_part.any(axis=1), strict=True)
+            row if mask.any() else None for row, mask in zip(rows, taking_part, strict=True)
         )
         self._drawn_rate = rate
 

@@ -96,10 +96,10 @@ class _Part:
             parts = torch.split(joined, [shape.numel() for shape in self.shapes])
             views = [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
             self._changes = joined, views
-        joined, views = self._changes
+        joined, changes = self._changes
         joined.index_copy_(0, self.where, amounts)  # zero at all other places
         mine = [tensors[n] for n in self.tensors]
-        there = [(own, view) for own, view in zip(mine, views, strict=True) if own is not None]
+        there = [(own, view) for own, view in zip(mine, changes, strict=True) if own is not None]
         if there:
             torch._foreach_add_(*zip(*there, strict=True), alpha=times)
 
