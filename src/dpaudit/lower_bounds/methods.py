@@ -272,7 +272,9 @@ def guesses(
     planner: Planner
     if independent:
         from dpaudit.lower_bounds.one_run_independent import of_independent_guesses as largest
-        from dpaudit.lower_bounds.one_run_independent import plan_every_guess as planner
+        from dpaudit.lower_bounds.one_run_independent import plan_every_guess
+
+        planner = plan_every_guess
     else:
         from dpaudit.lower_bounds.one_run import of_guesses as largest
         from dpaudit.lower_bounds.one_run import plan_for
