@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from dpaudit._arrays import Array
+from dpaudit._arrays import Array, Integers
 from dpaudit.claims import Claim
 from dpaudit.curves import (
     epsilon_of_errors,
@@ -68,8 +68,8 @@ class Readings:
     """
 
     threshold: Array
-    false_positives: Array
-    false_negatives: Array
+    false_positives: Integers
+    false_negatives: Integers
     false_positive_upper: Array
     false_negative_upper: Array
     mu: Array
@@ -246,7 +246,7 @@ def _gaussian_epsilons(delta: float, mu: Array) -> Array:
         middle = (low + high) / 2
         above = gaussian_delta(middle, shows) > delta
         low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return high
+    return np.asarray(high)
 
 
 def tradeoff_curves(

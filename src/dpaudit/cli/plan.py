@@ -176,7 +176,7 @@ def _planned(
 
     function = load("TRAINING", training)
     inserted = canary_beside(function) if canary is None else load("--canary", canary)
-    scored = load("--adversary", adversary) if ":" in (adversary or "") else adversary
+    scored = load("--adversary", adversary) if adversary and ":" in adversary else adversary
     return plan_training(function, canary=inserted, adversary=scored, **asked)
 
 

@@ -187,18 +187,20 @@ def at_one_threshold(counts: ErrorCounts, family: Family, significance: float) -
     region = _region(counts, curve(ordering), distance - _SLACK)
     limits = _limits(counts, gamma)
     searched = lru_cache(lambda parameter: _searched(counts, region, curve(parameter), limits))
-
-    def excess(parameter: float) -> float:
-        p_value = searched(parameter)[0] * _ROUND_UP + gamma
-        return float(np.log(min(1.0, p_value) / significance))
-
+    p_value = lru_cache(lambda parameter: min(1.0, searched(parameter)[0] * _ROUND_UP + gamma))
     low = 0.93 * ordering
-    if excess(low) > 0:  # the p-value rises with the parameter, so 0 is refuted if `low` is
+    if p_value(low) > significance:  # it rises with the parameter: 0 is refuted if `low` is
         low = 0.0
-        if excess(low) > 0:
+        if p_value(low) > significance:
             return 0.0
     high = min(1.03 * ordering + 1e-3, family.highest)
-    bound, step = sign_change(excess, low, high, tolerance=1e-6)[0], 1e-6
+    refuted, _ = sign_change(
+        lambda parameter: float(np.log(p_value(parameter) / significance)),
+        low,
+        high,
+        tolerance=1e-6,
+    )
+    bound, step = refuted, 1e-6
     left = significance - gamma
     while bound > 0 and not _proven(counts, region, curve(bound), searched(bound), left):
         bound, step = max(bound * (1 - step), 0.0), 2 * step
