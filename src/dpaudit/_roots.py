@@ -34,6 +34,8 @@ def sign_change(
     below, above = function(low), function(high)
     while above <= 0:
         low, below, high = high, above, 2 * high
+        if math.isinf(high):
+            raise ArithmeticError(f"the function is not positive up to {low:g}")
         above = function(high)
     last_moved, since_halving = 0, 0
     for _ in range(most_steps):

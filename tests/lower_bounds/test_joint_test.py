@@ -9,11 +9,13 @@ from dpaudit import Claim, ErrorCounts
 from dpaudit.curves import (
     GAUSSIAN,
     Curve,
+    Family,
     approximate_curve,
     gaussian_curve,
     pairs_family,
 )
 from dpaudit.errors import InvalidInput
+from dpaudit.lower_bounds.dpsgd import dpsgd_family
 from dpaudit.lower_bounds.joint_test import (
     _LADDER,
     _even,
@@ -255,6 +257,21 @@ def test_an_event_that_never_occurs_on_one_side_is_the_closed_form(each: int, sh
     for counts in (counts_of(0, each - often, each, each), counts_of(each - often, 0, each, each)):
         bound, estimate = at_one_threshold(counts, family, 0.1), np.log(share / never)
         assert estimate - 4 * np.sqrt((1 - share) / often) - 0.01 < bound < estimate + 0.1
+
+
+@pytest.mark.parametrize("errors", [(0, 0), (0, 9), (9, 0), (30, 0), (0, 30)])
+@pytest.mark.parametrize(
+    "family",
+    [GAUSSIAN, pairs_family(Question(delta=0.0)), dpsgd_family([(1, 0.1, 10)])],
+    ids=["gaussian", "pairs", "dpsgd"],
+)
+def test_the_test_refutes_no_parameter_that_allows_everything(
+    errors: tuple[int, int], family: Family
+) -> None:
+    """Curves of large parameters are 0 in floating point, as is the lower limit of zero errors."""
+    counts = counts_of(*errors, 36, 36)
+    assert at_one_threshold(counts, family, 0.05) < min(10.0, family.highest)
+    assert curve_p_value(counts, family.curve(min(4096.0, family.highest))) == 1.0
 
 
 def test_zero_occurrences_are_no_proof_of_more_than_the_truth() -> None:

@@ -379,9 +379,10 @@ def _searched(
         where it was computed, ascending.
     """
     (least, highest), (least_other, other) = limits
-    if float(curve.tradeoff(np.array(least))) < least_other:
+    until = float(curve.inverse(np.array(least_other)))
+    if until <= least or float(curve.tradeoff(np.array(least))) <= least_other:
         return 1.0, np.empty(0)
-    highest = min(highest, float(curve.inverse(np.array(least_other))))
+    highest = min(highest, until)
     lowest = max(least, float(curve.inverse(np.array(other))))
     if lowest >= highest:
         return 0.0, np.empty(0)
