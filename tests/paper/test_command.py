@@ -182,6 +182,6 @@ def test_the_executor_reaches_the_audits(
 
     monkeypatch.setattr("dpaudit.audits.audit", audit)
     # Without the ConvNet, whose images are not here.
-    monkeypatch.setattr("dpaudit_paper.figures.hidden_state.PERIODS", ())
+    monkeypatch.setattr("dpaudit_paper.figures.hidden_state.at_periods", lambda _: [])
     run("F1c", "H1", "--out", str(tmp_path), "--device", "cpu", "--executor", "ray")
     assert [type(one).__name__ for one in given] == ["RayTasks", "RayTasks"]

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 CANARIES = 2000
 """Canaries by default: at most this many, and at most a tenth of the trained parameters."""
 
+_ENOUGH = 800
+"""So many are used on up to a third of the parameters: fewer often leave a verdict open."""
+
 OnViolation = Literal["warn", "raise"] | Callable[["LiveAudit"], None]
 
 
@@ -100,7 +103,8 @@ def live_audit(
         training: The ``DPOptimizer`` of Opacus that trains; or, for a loop of your own, the
             trained tensors or their sizes, with ``clip_norm``, ``noise_multiplier`` and
             ``sampling_rate``.
-        canaries: Number of canaries; by default 2,000, but at most a tenth of the parameters.
+        canaries: Number of canaries; by default 2,000, but at most a tenth of the parameters, or
+            800 on at most a third of them.
         claim: The claim; by default the steps that the optimizer reports to its accountant. Give it
             to find a training that reports less noise than was asked for.
         claimed_epsilon: In place of ``claim``: an epsilon at ``delta``.
@@ -251,7 +255,8 @@ def _number(canaries: int | None, sizes: Sequence[int], *, layered: bool = False
     if canaries is not None:
         return canaries
     largest = max(sizes, default=0) if layered else sum(sizes)
-    return max(2, min(CANARIES, sum(sizes) // 10, largest))
+    few = max(sum(sizes) // 10, min(_ENOUGH, sum(sizes) // 3))
+    return max(2, min(CANARIES, few, largest))
 
 
 def _sizes(training: Any) -> list[int]:

@@ -167,7 +167,7 @@ def at_most(process: LandscapeProcess, *, delta: float = 1e-5) -> Array:
         ...     noise_multiplier=4, batch_size=4, steps=3, landscape=Constant()
         ... )
         >>> at_most(process).round(3).tolist()
-        [0.926, 0.922, 0.919]
+        [0.926, 0.922, 0.92]
     """
     noise = process.step_noise
     mean, deviation = np.array([1 / noise]), process.noise_multiplier / noise
