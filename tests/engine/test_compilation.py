@@ -6,11 +6,9 @@ import dataclasses
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -460,16 +458,3 @@ def test_compiled_graphs_are_cached_on_disk(large: bool, monkeypatch: pytest.Mon
     assert counts["fxgraph_cache_hit"] + counts["fxgraph_cache_miss"] == 2
     assert counts["fxgraph_cache_hit"] >= 1
     assert not counts["fxgraph_cache_bypass"]
-
-
-def test_the_processes_of_the_compiler_end_and_are_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from torch._inductor import async_compile
-
-    ended = threading.Event()
-    pools = [SimpleNamespace(shutdown=ended.set)]
-    monkeypatch.setattr(async_compile, "_pool_set", pools)
-    compiling.end_compiler()
-    assert ended.wait(10)
-    assert not pools

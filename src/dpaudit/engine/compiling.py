@@ -352,20 +352,6 @@ def import_compiler() -> None:
         from torch._inductor import compile_fx  # noqa: F401
 
 
-def end_compiler() -> None:
-    """End the processes of torch's compiler now: the end of this process would wait a second.
-
-    A later compilation starts others.
-    """
-    with contextlib.suppress(ImportError, AttributeError):  # internal names of torch
-        from torch._inductor import async_compile
-
-        pools = list(async_compile._pool_set)
-        async_compile.after_fork()  # type: ignore[no-untyped-call]  # forgets them
-        for pool in pools:
-            threading.Thread(target=pool.shutdown, daemon=True).start()
-
-
 @contextlib.contextmanager
 def numerics(precision: Precision, device: torch.device) -> Iterator[None]:
     """Set torch's global switches for a tile, and restore them afterwards.

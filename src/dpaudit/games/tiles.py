@@ -21,7 +21,7 @@ from torch import Tensor
 from dpaudit import _validate
 from dpaudit._arrays import Array
 from dpaudit.engine.checking import Checked
-from dpaudit.engine.compiling import end_compiler, import_compiler, numerics
+from dpaudit.engine.compiling import import_compiler, numerics
 from dpaudit.engine.speed import Speed
 from dpaudit.engine.starting_points import initial_parameters
 from dpaudit.engine.training import Engine
@@ -131,8 +131,6 @@ class TilePlayer:
                 gc.collect()  # an engine and its step refer to each other
                 torch.cuda.empty_cache()
                 notify(f"out of memory: continuing with {self._together} runs at a time")
-        if self._prepared.speed.compiled is True:
-            end_compiler()
         for notice in self._engine.notices if self._engine is not None else ():
             notify(notice)
         scores = np.concatenate(parts, axis=1)

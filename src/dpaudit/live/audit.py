@@ -103,8 +103,8 @@ def live_audit(
         training: The ``DPOptimizer`` of Opacus that trains; or, for a loop of your own, the
             trained tensors or their sizes, with ``clip_norm``, ``noise_multiplier`` and
             ``sampling_rate``.
-        canaries: Number of canaries; by default 2,000, but at most a tenth of the parameters, or
-            800 on at most a third of them.
+        canaries: Number of canaries; by default a tenth of the parameters and at most 2,000. Models
+            with fewer than 8,000 parameters have up to 800, on at most a third of them.
         claim: The claim; by default the steps that the optimizer reports to its accountant. Give it
             to find a training that reports less noise than was asked for.
         claimed_epsilon: In place of ``claim``: an epsilon at ``delta``.
